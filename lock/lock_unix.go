@@ -1,0 +1,34 @@
+//go:build unix
+
+package lock
+
+import (
+	"os"
+	"syscall"
+)
+
+const noFollow = syscall.O_NOFOLLOW
+
+func (m Mode) flag() int {
+	if m == Exclusive {
+		return syscall.LOCK_EX
+	}
+	return syscall.LOCK_SH
+}
+
+func try(fd uintptr, m Mode) error  { return flock(fd, m.flag()|syscall.LOCK_NB) }
+func wait(fd uintptr, m Mode) error { return flock(fd, m.flag()) }
+
+func flock(fd uintptr, how int) error {
+	for {
+		switch err := syscall.Flock(int(fd), how); err {
+		case nil:
+			return nil
+		case syscall.EINTR:
+		case syscall.EWOULDBLOCK:
+			return ErrHeld
+		default:
+			return os.NewSyscallError("flock", err)
+		}
+	}
+}
