@@ -1,0 +1,252 @@
+package index
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"sort"
+	"unsafe"
+
+	"go.etcd.io/bbolt"
+
+	"thread/internal/planted"
+)
+
+// bbolt follows the page numbers that it finds in branch pages without looking
+// where it has been. A card that lost writes, or a flipped bit, can turn a tree
+// into a loop, and then a search ends in a stack that overflows and a step to the
+// next key in memory that runs out; neither can be recovered from. So the path
+// that bbolt is about to take is walked here first, with its length bounded.
+// These are the very pages that the search touches, so that it costs some 100 ns.
+//
+// A page: see engine/pages.go.
+
+// maxDepth is far above what a file can hold: even pages of two children each
+// reach 2^32 pages at this depth.
+const maxDepth = 32
+
+const (
+	headerBytes  = 16
+	elementBytes = 16
+	branchFlag   = 1
+	leafFlag     = 2
+)
+
+// mapped is the memory that bbolt mapped the file to.
+type mapped struct {
+	data     unsafe.Pointer
+	pageSize uint64
+	pages    uint64 // in use
+}
+
+func mappedOf(b *bbolt.Bucket) mapped {
+	info := b.Tx().DB().Info()
+	size := uint64(info.PageSize)
+	// The address is of memory that Go does not manage.
+	return mapped{data: *(*unsafe.Pointer)(unsafe.Pointer(&info.Data)), pageSize: size, pages: uint64(b.Tx().Size()) / size}
+}
+
+// treePage is a page of a tree, with what overflows from it.
+type treePage struct {
+	data  []byte
+	leaf  bool
+	count int
+}
+
+func (m *mapped) page(id uint64) (p treePage, err error) {
+	if id < 2 || id >= m.pages {
+		return p, fmt.Errorf("%w: page %d is outside of the file", ErrDamaged, id)
+	}
+	head := unsafe.Slice((*byte)(unsafe.Add(m.data, id*m.pageSize)), headerBytes)
+	order := binary.NativeEndian
+	flags, overflow := order.Uint16(head[8:]), uint64(order.Uint32(head[12:]))
+	if order.Uint64(head) != id || flags != branchFlag && flags != leafFlag || overflow >= m.pages-id {
+		return p, fmt.Errorf("%w: page %d is not a page of a tree", ErrDamaged, id)
+	}
+	p = treePage{leaf: flags == leafFlag, count: int(order.Uint16(head[10:]))}
+	p.data = unsafe.Slice(&head[0], (overflow+1)*m.pageSize)
+	if headerBytes+p.count*elementBytes > len(p.data) || !p.leaf && p.count == 0 {
+		return p, fmt.Errorf("%w: page %d has %d elements", ErrDamaged, id, p.count)
+	}
+	return p, nil
+}
+
+// key returns the key of element i, nil when it does not lie in the page.
+func (p *treePage) key(i int) []byte {
+	at := headerBytes + i*elementBytes
+	order := binary.NativeEndian
+	h := p.data[at:]
+	if p.leaf {
+		h = h[4:]
+	}
+	from, n := uint64(at)+uint64(order.Uint32(h)), uint64(order.Uint32(h[4:]))
+	if from+n > uint64(len(p.data)) {
+		return nil
+	}
+	return p.data[from : from+n : from+n]
+}
+
+func (p *treePage) child(i int) uint64 {
+	return binary.NativeEndian.Uint64(p.data[headerBytes+i*elementBytes+8:])
+}
+
+// search returns the child that bbolt's search for key takes.
+func (p *treePage) search(key []byte) int {
+	exact := false
+	i := sort.Search(p.count, func(i int) bool {
+		c := bytes.Compare(p.key(i), key)
+		exact = exact || c == 0
+		return c != -1
+	})
+	if !exact && i > 0 {
+		i--
+	}
+	return i
+}
+
+// walk goes down from a page to a leaf. choose picks the child of each branch.
+func (m *mapped) walk(id uint64, depth int, choose func(p *treePage) int) (leaf treePage, err error) {
+	if planted.Bug("loops not noticed") {
+		return treePage{leaf: true}, nil
+	}
+	for ; depth <= maxDepth; depth++ {
+		p, err := m.page(id)
+		if err != nil || p.leaf {
+			return p, err
+		}
+		id = p.child(choose(&p))
+	}
+	return leaf, fmt.Errorf("%w: the tree is a loop at page %d", ErrDamaged, id)
+}
+
+// CheckPath returns ErrDamaged when the search for key in b does not come to an
+// end. After it, and before b is written to, Get, Put and Seek for key are safe.
+func CheckPath(b *bbolt.Bucket, key []byte) error {
+	root := uint64(b.RootPage())
+	if root == 0 {
+		return nil // a small bucket, in its parent's page
+	}
+	m := mappedOf(b)
+	_, err := m.walk(root, 0, func(p *treePage) int { return p.search(key) })
+	return err
+}
+
+// CheckLast is CheckPath for the last key.
+func CheckLast(b *bbolt.Bucket) error {
+	root := uint64(b.RootPage())
+	if root == 0 {
+		return nil
+	}
+	m := mappedOf(b)
+	_, err := m.walk(root, 0, func(p *treePage) int { return p.count - 1 })
+	return err
+}
+
+// CheckBefore returns ErrDamaged when the step to the key before the one that Seek
+// finds for key does not come to an end.
+func CheckBefore(b *bbolt.Bucket, key []byte) error {
+	root := uint64(b.RootPage())
+	if root == 0 {
+		return nil
+	}
+	m := mappedOf(b)
+	before, depth, at := uint64(0), 0, 0
+	_, err := m.walk(root, 0, func(p *treePage) int {
+		i := p.search(key)
+		if at++; i > 0 {
+			before, depth = p.child(i-1), at
+		}
+		return i
+	})
+	if err != nil || before == 0 {
+		return err
+	}
+	_, err = m.walk(before, depth, func(p *treePage) int { return p.count - 1 })
+	return err
+}
+
+// CheckTree is CheckPath for all keys of b. It looks at every page.
+func CheckTree(b *bbolt.Bucket) error {
+	root := uint64(b.RootPage())
+	if root == 0 {
+		return nil
+	}
+	m := mappedOf(b)
+	left := m.pages
+	return m.tree(root, 0, &left)
+}
+
+func (m *mapped) tree(id uint64, depth int, left *uint64) error {
+	p, err := m.page(id)
+	if err != nil || p.leaf {
+		return err
+	}
+	if depth > maxDepth || *left < uint64(p.count) {
+		return fmt.Errorf("%w: the tree is a loop at page %d", ErrDamaged, id)
+	}
+	*left -= uint64(p.count)
+	for i := range p.count {
+		if err := m.tree(p.child(i), depth+1, left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Steps makes a cursor's steps to the next key safe. The zero value is ready.
+type Steps struct {
+	until []byte // up to this key the next one is on the same page
+}
+
+// Check returns ErrDamaged when the step from key to the next one in b does not
+// come to an end.
+func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
+	if string(key) < string(s.until) {
+		return nil
+	}
+	root := uint64(b.RootPage())
+	if root == 0 {
+		return nil
+	}
+	m := mappedOf(b)
+	type place struct {
+		id    uint64
+		index int
+	}
+	var stack [maxDepth + 1]place
+	n, id := 0, root
+	leaf, err := m.walk(root, 0, func(p *treePage) int {
+		stack[n] = place{id, p.search(key)}
+		id = p.child(stack[n].index)
+		n++
+		return stack[n-1].index
+	})
+	if err != nil {
+		return err
+	}
+	if leaf.count > 0 {
+		if s.until = leaf.key(leaf.count - 1); string(key) < string(s.until) {
+			return nil
+		}
+	}
+	// Up to the first branch that has another child, and down its first children.
+	for n--; n >= 0; {
+		p, err := m.page(stack[n].id)
+		if err != nil {
+			return err
+		}
+		if stack[n].index++; stack[n].index >= p.count {
+			n--
+			continue
+		}
+		if leaf, err = m.walk(p.child(stack[n].index), n+1, func(*treePage) int { return 0 }); err != nil {
+			return err
+		}
+		if leaf.count > 0 {
+			s.until = leaf.key(leaf.count - 1)
+			return nil
+		} // bbolt passes over empty pages; each step here goes on in a finite page
+	}
+	s.until = nil
+	return nil
+}
