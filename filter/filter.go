@@ -1,0 +1,157 @@
+// Package filter compiles SQL WHERE fragments over one event, with exactly the
+// meaning they have in SQLite 3.49 (compiled with SQLITE_DQS=0).
+//
+// Compile parses and checks a text. A Matcher evaluates it for an event through
+// an expr program; Series, SourceRange and IDRange say what can be known without
+// an event. What a filter cannot do exactly as SQLite is refused by Compile, with
+// the place and the reason. docs/FILTER.md is the language for users.
+package filter
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/expr-lang/expr/vm"
+)
+
+// The bounds of a filter; MaxDepth is the third.
+const (
+	MaxBytes = 64 << 10 // length of the text
+	MaxList  = 10_000   // elements of one IN list
+)
+
+// Row is the event a filter looks at. The strings may alias memory that is only
+// valid during the call. They may hold any bytes.
+type Row struct {
+	ID                                        int64
+	CreatedAt, Source, Type, Subtype, Content string
+	HasSubtype                                bool // false: subtype is NULL
+}
+
+// Filter is a compiled filter. It is immutable and safe for concurrent use.
+type Filter struct {
+	text string
+	root *node // nil: the empty filter
+
+	once    sync.Once
+	program *vm.Program
+	err     error // of the translation
+}
+
+// Compile parses and checks text. The empty text is the filter that matches
+// everything. The error is always an *Error. The expr program is built on the
+// first use of a Matcher that needs it, so that checking a filter, or asking for
+// its Series verdict, is cheap.
+func Compile(text string) (*Filter, error) {
+	f := &Filter{text: text}
+	if text == "" {
+		return f, nil
+	}
+	if err := checkText(text); err != nil {
+		return nil, err
+	}
+	root, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	c := checker{src: text}
+	c.condition(root)
+	if c.err != nil {
+		return nil, c.err
+	}
+	f.root = root
+	return f, nil
+}
+
+// checkText refuses what cannot be the text of a filter.
+func checkText(text string) *Error {
+	if len(text) > MaxBytes {
+		return newError(text, MaxBytes, "the filter is longer than "+strconv.Itoa(MaxBytes)+" bytes", "shorten it, or split it into several subscriptions")
+	}
+	if i := strings.IndexByte(text, 0); i >= 0 {
+		return newError(text, i, "a NUL character", "remove it; char(0) stands for one")
+	}
+	if !utf8.ValidString(text) {
+		i := 0
+		for {
+			r, size := utf8.DecodeRuneInString(text[i:])
+			if r == utf8.RuneError && size == 1 {
+				break
+			}
+			i += size
+		}
+		return newError(text, i, "bytes that are not UTF-8", "write the filter in UTF-8")
+	}
+	return nil
+}
+
+// Text returns the text the filter was compiled from.
+func (f *Filter) Text() string { return f.text }
+
+// CanFail reports whether evaluating the filter can end in an error (malformed
+// JSON, abs overflow, a pattern or a text that grows too long). If not, a reader
+// may pass results on while it evaluates.
+func (f *Filter) CanFail() bool { return f.root != nil && f.root.fails }
+
+// UsesClock reports whether the answer for an event can change with the time.
+func (f *Filter) UsesClock() bool { return f.root != nil && f.root.now }
+
+// Columns names the columns the filter looks at, in the order of the table.
+func (f *Filter) Columns() []string {
+	var names []string
+	for c, name := range columnNames {
+		if f.root != nil && f.root.uses&column(c).set() != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Matcher evaluates a filter. It reuses its machine and must not be shared
+// between goroutines. "now" is fixed when the Matcher is made.
+type Matcher struct {
+	filter *Filter
+	frame  frame
+	env    any // &frame
+	vm     vm.VM
+}
+
+// Matcher returns a new evaluator with the present time as "now".
+func (f *Filter) Matcher() *Matcher { return f.MatcherAt(time.Now()) }
+
+// MatcherAt returns a new evaluator for which "now" is t, in milliseconds.
+func (f *Filter) MatcherAt(t time.Time) *Matcher {
+	m := &Matcher{filter: f}
+	m.frame.now = t.UnixMilli() + unixZeroJD
+	m.env = &m.frame
+	return m
+}
+
+// Match reports whether r matches, that is whether the filter is true for it and
+// not false or NULL. The error wraps ErrRuntime. Match does not keep r or its
+// strings.
+func (m *Matcher) Match(r *Row) (bool, error) {
+	f := m.filter
+	if f.root == nil {
+		return true, nil
+	}
+	f.once.Do(func() { f.program, f.err = translate(f.root) })
+	if f.err != nil {
+		return false, f.err
+	}
+	m.frame.row, m.frame.err = *r, nil
+	out, err := m.vm.Run(f.program, m.env)
+	failed := m.frame.err
+	m.frame.row = Row{}
+	if failed != nil {
+		return false, failed
+	}
+	if err != nil { // a fault while reading r, turned into an error by the machine
+		return false, fmt.Errorf("%w: %w", ErrRuntime, err)
+	}
+	return out.(bool), nil
+}

@@ -1,0 +1,67 @@
+package filter
+
+import "math"
+
+// fewMembers is the length of an IN list up to which comparing one by one is as
+// fast as looking up.
+const fewMembers = 8
+
+// literalSet is an IN list of literals beside a column, with BINARY collation.
+type literalSet struct {
+	texts   map[string]struct{}
+	ints    map[int64]struct{}
+	hasNull bool
+}
+
+// members gives the set of n, whose literals carry the affinity of its column
+// already. The set is made when the first event is looked at, not when the
+// filter is compiled.
+func (a *aux) members(n *node) *literalSet {
+	a.once.Do(func() {
+		s := &literalSet{}
+		if n.left.aff == affText {
+			s.texts = make(map[string]struct{}, len(n.args))
+		} else {
+			s.ints = make(map[int64]struct{}, len(n.args))
+		}
+		for _, e := range n.args {
+			s.add(e.lit)
+		}
+		a.set = s
+	})
+	return a.set
+}
+
+// add keeps what a value of the column can be equal to: beside the texts of a
+// TEXT column only texts, beside id only whole numbers.
+func (s *literalSet) add(v value) {
+	switch {
+	case v.k == null:
+		s.hasNull = true
+	case s.texts != nil:
+		s.texts[v.text()] = struct{}{}
+	case v.k == integer:
+		s.ints[v.i] = struct{}{}
+	case v.k == real && v.f == math.Trunc(v.f) && v.f >= math.MinInt64 && v.f < -math.MinInt64:
+		s.ints[int64(v.f)] = struct{}{}
+	}
+}
+
+func (s *literalSet) member(x value) tri {
+	if x.k == null {
+		return unknown
+	}
+	found := false
+	if x.k == text {
+		_, found = s.texts[x.s]
+	} else {
+		_, found = s.ints[x.i]
+	}
+	switch {
+	case found:
+		return isTrue
+	case s.hasNull:
+		return unknown
+	}
+	return isFalse
+}

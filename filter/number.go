@@ -1,0 +1,226 @@
+package filter
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// scanned is the numeric prefix of a text.
+type scanned struct {
+	f     float64
+	i     int64
+	real  bool // f holds the number, otherwise i does
+	found bool // there is a numeric prefix at all; if not, the number is INTEGER 0
+	whole bool // nothing but white space surrounds the number
+}
+
+func (n scanned) asReal() float64 {
+	if n.real {
+		return n.f
+	}
+	return float64(n.i)
+}
+
+// isSpace is white space inside texts: SQLite's sqlite3Isspace.
+func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// scanNumber reads the numeric prefix of s: white space, a sign, digits with an
+// optional fraction, and an exponent when a digit follows it (semantics.md,
+// section 5). It is INTEGER without fraction and exponent, if it fits.
+func scanNumber(s string) scanned {
+	i := 0
+	for i < len(s) && isSpace(s[i]) {
+		i++
+	}
+	start := i
+	if i < len(s) && (s[i] == '-' || s[i] == '+') {
+		i++
+	}
+	digits := i
+	for i < len(s) && isDigit(s[i]) {
+		i++
+	}
+	count := i - digits
+	isReal := false
+	if i < len(s) && s[i] == '.' {
+		j := i + 1
+		for j < len(s) && isDigit(s[j]) {
+			j++
+		}
+		if count += j - i - 1; count > 0 {
+			i, isReal = j, true
+		}
+	}
+	if count == 0 {
+		return scanned{}
+	}
+	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
+		j := i + 1
+		if j < len(s) && (s[j] == '-' || s[j] == '+') {
+			j++
+		}
+		if j < len(s) && isDigit(s[j]) {
+			for j < len(s) && isDigit(s[j]) {
+				j++
+			}
+			i, isReal = j, true
+		}
+	}
+	n := scanned{found: true, real: isReal}
+	end := i
+	for i < len(s) && isSpace(s[i]) {
+		i++
+	}
+	n.whole = i == len(s)
+	if !isReal {
+		var fits bool
+		if n.i, fits = parseInteger(s[start:end]); fits {
+			return n
+		}
+		n.i, n.real = 0, true
+	}
+	n.f = parseReal(s[start:end])
+	return n
+}
+
+// parseReal reads a decimal number that the caller has already delimited.
+// Beyond the range of float64 it is an infinity.
+func parseReal(s string) float64 {
+	f, _ := strconv.ParseFloat(s, 64)
+	return f
+}
+
+// parseInteger reads an optional sign and digits. When they do not fit int64 it
+// gives the nearest int64 and false.
+func parseInteger(s string) (int64, bool) {
+	neg := false
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		neg, s = s[0] == '-', s[1:]
+	}
+	var u uint64
+	limit := uint64(math.MaxInt64)
+	if neg {
+		limit++
+	}
+	for i := 0; i < len(s); i++ {
+		d := uint64(s[i] - '0')
+		if u > (limit-d)/10 {
+			if neg {
+				return math.MinInt64, false
+			}
+			return math.MaxInt64, false
+		}
+		u = u*10 + d
+	}
+	if neg {
+		return int64(-u), true
+	}
+	return int64(u), true
+}
+
+// scanInteger reads the leading integer digits of s, 0 without any, clamped to
+// int64.
+func scanInteger(s string) int64 {
+	i := 0
+	for i < len(s) && isSpace(s[i]) {
+		i++
+	}
+	start := i
+	if i < len(s) && (s[i] == '-' || s[i] == '+') {
+		i++
+	}
+	for i < len(s) && isDigit(s[i]) {
+		i++
+	}
+	n, _ := parseInteger(s[start:i])
+	return n
+}
+
+func formatInt(i int64) string { return strconv.FormatInt(i, 10) }
+
+// formatReal is SQLite's %!.15g: 15 significant digits, always with a point,
+// with an exponent below 1e-4 and from 1e15 on (semantics.md, section 5).
+func formatReal(f float64) string {
+	switch {
+	case f == 0:
+		return "0.0" // also for -0.0
+	case math.IsInf(f, 1):
+		return "Inf"
+	case math.IsInf(f, -1):
+		return "-Inf"
+	}
+	var b [40]byte
+	return string(appendReal(b[:0], f, 15, true))
+}
+
+// appendReal is %.<n>g, with a point in any case if point is set. f is finite
+// and not zero.
+func appendReal(b []byte, f float64, n int, point bool) []byte {
+	if f < 0 {
+		b, f = append(b, '-'), -f
+	}
+	var buffer [64]byte
+	digits, exp := roundHalfUp(buffer[:0], f, n)
+	whole := exp + 1 // digits before the point
+	switch {
+	case exp < -4 || exp >= n:
+		whole = 1
+	case exp < 0:
+		b = append(b, "0."...)
+		for range -exp - 1 {
+			b = append(b, '0')
+		}
+		return append(b, digits...)
+	}
+	for i := 0; i < whole || i < len(digits); i++ {
+		if i == whole {
+			b = append(b, '.')
+		}
+		if i < len(digits) {
+			b = append(b, digits[i])
+		} else {
+			b = append(b, '0')
+		}
+	}
+	if len(digits) <= whole && point {
+		b = append(b, ".0"...)
+	}
+	if exp < -4 || exp >= n {
+		b = fmt.Appendf(b, "e%+03d", exp)
+	}
+	return b
+}
+
+// roundHalfUp gives n significant digits of f, which is positive, without zeros
+// at the end, and the decimal exponent of the first. SQLite rounds on the decimal
+// digits, 5 upwards, where strconv rounds a tie to even.
+func roundHalfUp(buffer []byte, f float64, n int) ([]byte, int) {
+	const enough = 40 // more digits than decide whether f lies below a tie
+	e := strconv.AppendFloat(buffer, f, 'e', enough-1, 64)
+	mark := len(e) - 1
+	for e[mark] != 'e' {
+		mark--
+	}
+	exp, _ := strconv.Atoi(string(e[mark+1:]))
+	e[1] = e[0] // over the point
+	digits := e[1:mark]
+	up := digits[n] >= '5'
+	digits = digits[:n]
+	for i := n - 1; up && i >= 0; i-- {
+		if digits[i]++; digits[i] > '9' {
+			digits[i] = '0'
+			continue
+		}
+		up = false
+	}
+	if up {
+		return append(digits[:0], '1'), exp + 1
+	}
+	for len(digits) > 1 && digits[len(digits)-1] == '0' {
+		digits = digits[:len(digits)-1]
+	}
+	return digits, exp
+}
