@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+
+	"thread/index"
+)
+
+// A checked record says that no event in (from, to] matches a filter. It saves
+// dispatch from reading the same events again and again for a filter on content;
+// without it, everything is the same but slower. It is valid if and only if its
+// length and crc fit and the hash is that of the consumer's filter:
+//
+//	hash  8  FNV-64a of the filter's text
+//	from  8
+//	to    8
+//	crc   4
+//
+// The key is that of the subscription, the bucket "checked", which older
+// directories do not have.
+var bucketChecked = []byte("checked")
+
+// rememberAfter is how many events a look must have read to be worth the two
+// syncs of remembering it.
+const rememberAfter = 4096
+
+func hashText(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return h.Sum64()
+}
+
+// checkedUpTo returns the id up to which no event after from is known to match,
+// 0 when nothing is known.
+func (tx *Tx) checkedUpTo(s *Subscription, from int64) int64 {
+	b := tx.b.Bucket(bucketChecked)
+	if b == nil || s.Filter == nil {
+		return 0
+	}
+	key := consumerKey(s.Consumer)
+	v, ok := index.CheckSum(key, b.Get(key))
+	if !ok || len(v) != 24 || binary.BigEndian.Uint64(v) != hashText(s.Where()) || int64(binary.BigEndian.Uint64(v[8:])) > from {
+		return 0
+	}
+	return min(int64(binary.BigEndian.Uint64(v[16:])), tx.st.head)
+}
+
+// rememberLooks stores how far the looks got that read many events. It is advice,
+// so failing is no harm.
+func (t *Thread) rememberLooks(ctx context.Context, looks []*look) {
+	var long []*look
+	for _, l := range looks {
+		// What a filter with a clock says of an event can change.
+		if l.seen >= rememberAfter && l.due.Err == nil && !l.verdicts.f.UsesClock() {
+			long = append(long, l)
+		}
+	}
+	if len(long) == 0 {
+		return
+	}
+	t.Update(ctx, func(tx *Tx) error {
+		b, err := tx.b.CreateBucketIfNotExists(bucketChecked)
+		for _, l := range long {
+			to := l.reading.after
+			if l.due.First != 0 {
+				to = l.due.First - 1
+			}
+			key := consumerKey(l.sub.Consumer)
+			v := binary.BigEndian.AppendUint64(nil, hashText(l.sub.Where()))
+			v = binary.BigEndian.AppendUint64(v, uint64(l.from))
+			v = binary.BigEndian.AppendUint64(v, uint64(to))
+			if err == nil {
+				err = b.Put(key, index.AppendSum(v, key))
+			}
+		}
+		return err
+	})
+}

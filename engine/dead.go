@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"thread/event"
+	"thread/filter"
+)
+
+// DeadLetter is an event that a consumer could not process.
+type DeadLetter struct {
+	Consumer string
+	Event    event.Event // only ID is set when the event is not stored any more
+	Stored   bool        // the event is still stored
+	Failures
+}
+
+// Letters selects dead letters.
+type Letters struct {
+	Consumer string // "": of every consumer, also of those that are not subscribed any more
+	ID       int64  // of this event, 0: of every event
+	Filter   string // whose events match, "": all. An event that is not stored any more does not match
+}
+
+// lettersAtOnce bounds the dead letters that are changed in one transaction, and
+// those that are looked at in one. A variable for the tests.
+var lettersAtOnce = 256
+
+// DeadLetters returns the selected dead letters, ordered by consumer and id. They
+// are read in slices as they are ranged over, with nothing open or locked
+// meanwhile; an error is the last element.
+//
+// Errors are *filter.Error, filter.ErrRuntime, ErrInvalid and ErrBusy.
+func (t *Thread) DeadLetters(ctx context.Context, q Letters) iter.Seq2[DeadLetter, error] {
+	return func(yield func(DeadLetter, error) bool) {
+		w, err := newLetterWalk(q)
+		for err == nil && !w.done {
+			var some []DeadLetter
+			err = t.read(ctx, func(tx *Tx) (err error) {
+				some, err = w.slice(tx)
+				return err
+			})
+			for _, l := range some {
+				if !yield(l, nil) {
+					return
+				}
+			}
+		}
+		if err != nil {
+			yield(DeadLetter{}, err)
+		}
+	}
+}
+
+// RetryDead sends dead letters back, in one transaction: each is given out to its
+// consumer again before unread events, with all its attempts anew. It returns how
+// many; a letter that is not there any more, or whose event is not stored any
+// more, is left out.
+func (t *Thread) RetryDead(ctx context.Context, letters []DeadLetter) (n int64, err error) {
+	err = t.Update(ctx, func(tx *Tx) error {
+		n = 0
+		for _, l := range letters {
+			moved, err := tx.retryDead(l.Consumer, l.Event.ID)
+			if err != nil {
+				return err
+			}
+			if moved {
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (tx *Tx) retryDead(consumer string, id int64) (bool, error) {
+	dead := tx.b.Bucket(bucketDead)
+	if dead == nil {
+		return false, nil
+	}
+	key := letterKey(consumer, id)
+	v := dead.Get(key)
+	if v == nil || tx.events.Get(eventKey(id)) == nil {
+		return false, nil
+	}
+	l, err := decodeLetter(key, v)
+	if err != nil {
+		return false, err
+	}
+	l.round, l.deferrals, l.DiedAt = 0, 0, time.Time{}
+	retries, err := tx.later(bucketRetries)
+	if err != nil {
+		return false, err
+	}
+	if err := putLetter(retries, consumer, id, &l); err != nil {
+		return false, err
+	}
+	if err := dead.Delete(key); err != nil {
+		return false, err
+	}
+	state, err := tx.delivery(consumer)
+	if err != nil {
+		return false, err
+	}
+	state.retried++
+	return true, tx.putDelivery(consumer, &state)
+}
+
+// DropDead deletes dead letters, in one transaction, and returns how many there
+// were. Their events stay, and stay processed.
+func (t *Thread) DropDead(ctx context.Context, letters []DeadLetter) (n int64, err error) {
+	err = t.Update(ctx, func(tx *Tx) error {
+		n = 0
+		dead := tx.b.Bucket(bucketDead)
+		for _, l := range letters {
+			key := letterKey(l.Consumer, l.Event.ID)
+			if dead == nil || dead.Get(key) == nil {
+				continue
+			}
+			if err := dead.Delete(key); err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+// letterWalk goes through the selected letters once, in the order of their keys.
+// Letters that come meanwhile behind its place are not met, so that a letter that
+// is sent back and dies again is not sent back twice.
+type letterWalk struct {
+	q      Letters
+	f      *filter.Filter
+	prefix []byte
+	next   []byte // the key to go on with
+	done   bool
+}
+
+func newLetterWalk(q Letters) (*letterWalk, error) {
+	f, err := filter.Compile(q.Filter)
+	if err != nil {
+		return nil, err
+	}
+	if q.ID < 0 {
+		return nil, invalidf("event id is negative")
+	}
+	w := &letterWalk{q: q, f: f}
+	if q.Consumer != "" {
+		if err := checkConsumer(q.Consumer); err != nil {
+			return nil, err
+		}
+		w.prefix = letterPrefix(q.Consumer)
+	}
+	w.next = w.prefix
+	return w, nil
+}
+
+// slice returns the next letters, with copies of their events, and sets done at
+// the end.
+func (w *letterWalk) slice(tx *Tx) (some []DeadLetter, err error) {
+	dead := tx.b.Bucket(bucketDead)
+	if dead == nil {
+		w.done = true
+		return nil, nil
+	}
+	matcher := w.f.Matcher()
+	c := dead.Cursor()
+	size := 0
+	k, v := c.Seek(w.next)
+	for n := 0; n < lettersAtOnce && size < sliceBytes; n++ {
+		if k == nil || !bytes.HasPrefix(k, w.prefix) {
+			w.done = true
+			return some, nil
+		}
+		l := DeadLetter{}
+		if l.Consumer, l.Event.ID, err = splitLetterKey(k); err != nil {
+			return nil, err
+		}
+		if w.q.ID == 0 || w.q.ID == l.Event.ID {
+			if l.Failures, err = decodeLetter(k, v); err != nil {
+				return nil, err
+			}
+			if l.Event, l.Stored, err = tx.event(l.Event.ID); err != nil {
+				return nil, err
+			}
+			ok, err := w.matches(matcher, &l)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				some = append(some, l)
+				size += len(l.Event.Content) + 512
+			}
+		}
+		w.next = append(slices.Clone(k), 0)
+		k, v = c.Next()
+	}
+	return some, nil
+}
+
+func (w *letterWalk) matches(m *filter.Matcher, l *DeadLetter) (bool, error) {
+	if w.f.Text() == "" {
+		return true, nil
+	}
+	if !l.Stored {
+		return false, nil
+	}
+	row := filter.Row{ID: l.Event.ID, CreatedAt: l.Event.CreatedAt, Source: l.Event.Source, Type: l.Event.Type, Content: l.Event.Content}
+	if l.Event.Subtype != nil {
+		row.Subtype, row.HasSubtype = strings.Clone(*l.Event.Subtype), true
+	}
+	return m.Match(&row)
+}
+
+// countLetters counts a consumer's letters in a bucket.
+func (tx *Tx) countLetters(bucket []byte, consumer string) (n int64) {
+	b := tx.b.Bucket(bucket)
+	if b == nil {
+		return 0
+	}
+	prefix := letterPrefix(consumer)
+	c := b.Cursor()
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		n++
+	}
+	return n
+}
+
+func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) error {
+	c.Dead, c.Retries = tx.countLetters(bucketDead, c.Consumer), tx.countLetters(bucketRetries, c.Consumer)
+	state, err := tx.delivery(c.Consumer)
+	if err == nil && state.failing > from {
+		c.Failing, c.Failures = state.failing, state.letter
+	}
+	return err
+}
+
+// dueRetries sets d.Retried, and d.First to the first dead letter that was sent
+// back and is to be given out again, now or later. With after > 0 nobody asks for
+// old events.
+func (tx *Tx) dueRetries(d *Due, after int64) error {
+	state, err := tx.delivery(d.Consumer)
+	if err != nil {
+		return err
+	}
+	d.Retried = state.retried
+	retries := tx.b.Bucket(bucketRetries)
+	if after > 0 || retries == nil {
+		return nil
+	}
+	prefix := letterPrefix(d.Consumer)
+	c := retries.Cursor()
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		_, id, err := splitLetterKey(k)
+		if err != nil || id > d.Progress.From() {
+			return err
+		}
+		if tx.events.Get(eventKey(id)) != nil {
+			d.First = id
+			return nil
+		}
+	}
+	return nil
+}

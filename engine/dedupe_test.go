@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"fmt"
+	"iter"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"pgregory.net/rapid"
+
+	"thread/event"
+)
+
+// keyModel is the oracle of dedupe keys: a map from key to its first event.
+type keyModel struct {
+	dir  string
+	th   *Thread
+	now  time.Time
+	keys map[string]keptKey
+	last int64
+}
+
+type keptKey struct {
+	id     int64
+	at     time.Time
+	window time.Duration
+}
+
+func (m *keyModel) open(t *rapid.T) {
+	var err error
+	if m.th, err = Open(m.dir, WithClock(func() time.Time { return m.now })); err != nil {
+		t.Fatal(err)
+	}
+	m.th.maxGroup = 40
+}
+
+func someKeyed(t *rapid.T, keys int) event.Draft {
+	return event.Draft{Source: "s", Type: "t",
+		DedupeKey:    rapid.SampledFrom([]string{"", "k", "ä\x00", "k2"}).Draw(t, "key") + fmt.Sprint(rapid.IntRange(0, keys).Draw(t, "n")),
+		DedupeWindow: rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "window")}
+}
+
+// push returns the id that d is to get, and whether it is an earlier event's.
+func (m *keyModel) push(d *event.Draft) (int64, bool) {
+	window := d.DedupeWindow
+	if window == 0 {
+		window = event.DefaultDedupeWindow
+	}
+	if k, ok := m.keys[d.DedupeKey]; ok && m.now.Sub(k.at) < min(window, k.window) {
+		return k.id, true
+	}
+	m.last++
+	m.keys[d.DedupeKey] = keptKey{m.last, m.now, window}
+	return m.last, false
+}
+
+func (m *keyModel) Push(t *rapid.T) {
+	d := someKeyed(t, 3)
+	want, _ := m.push(&d)
+	e, err := m.th.Push(ctx, d)
+	if err != nil || e.ID != want || e.Source != "s" {
+		t.Fatalf("got %+v, %v, want %d", e, err, want)
+	}
+}
+
+// PushAll pushes a batch; beyond 40 drafts it is a long one.
+func (m *keyModel) PushAll(t *rapid.T) {
+	ds := make([]event.Draft, rapid.SampledFrom([]int{0, 1, 5, 39, 40, 41, 130}).Draw(t, "drafts"))
+	for i := range ds {
+		ds[i] = someKeyed(t, 60)
+	}
+	b, err := m.th.PushAll(ctx, sequence(ds))
+	if err != nil || b.Count != int64(len(ds)) {
+		t.Fatalf("got %+v, %v", b, err)
+	}
+	i := 0
+	for id, duplicate := range b.IDs() {
+		if want, again := m.push(&ds[i]); id != want || duplicate != again {
+			t.Fatalf("draft %d is event %d (duplicate %v), want %d (%v)", i, id, duplicate, want, again)
+		}
+		i++
+	}
+	if i != len(ds) {
+		t.Fatalf("%d ids of %d drafts", i, len(ds))
+	}
+}
+
+func (m *keyModel) PushBatch(t *rapid.T) {
+	ds := make([]event.Draft, rapid.SampledFrom([]int{1, 30, 60}).Draw(t, "drafts"))
+	for i := range ds {
+		ds[i] = someKeyed(t, 20)
+	}
+	es, err := m.th.PushBatch(ctx, ds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range ds {
+		if want, _ := m.push(&ds[i]); es[i].ID != want || es[i].CreatedAt == "" {
+			t.Fatalf("draft %d is %+v, want %d", i, es[i], want)
+		}
+	}
+}
+
+// Cut leaves the beginning of a long batch behind, as a crash does: its keys must
+// be as if they had never been.
+func (m *keyModel) Cut(t *rapid.T) {
+	sp := spool{dir: m.th.path(runName)}
+	defer sp.close()
+	ds := make([]event.Draft, 2*m.th.maxGroup)
+	for i := range ds {
+		ds[i] = someKeyed(t, 60)
+	}
+	if err := sp.add(ds); err != nil {
+		t.Fatal(err)
+	}
+	in, err := sp.reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := m.th.open(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	l := &longBatch{t: m.th, in: in, left: sp.n}
+	defer l.lines.close()
+	if err := m.th.clearBeyondHead(db); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.step(db); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *keyModel) Wait(t *rapid.T) {
+	m.now = m.now.Add(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, 25 * time.Hour}).Draw(t, "wait"))
+}
+
+func (m *keyModel) Check(t *rapid.T) {
+	err := m.th.View(ctx, func(tx *Tx) error {
+		if tx.Head() != m.last {
+			t.Fatalf("newest event is %d, want %d", tx.Head(), m.last)
+		}
+		keys, expiry := tx.b.Bucket(bucketDedupe), tx.b.Bucket(bucketDedupeExpiry)
+		if keys == nil {
+			return nil
+		}
+		if k, e := count(keys), count(expiry); k != e {
+			t.Fatalf("%d keys and %d expiries", k, e)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(b *bbolt.Bucket) (n int) {
+	b.ForEach(func(_, _ []byte) error { n++; return nil })
+	return n
+}
+
+func sequence(ds []event.Draft) iter.Seq2[event.Draft, error] {
+	return func(yield func(event.Draft, error) bool) {
+		for _, d := range ds {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestDedupeModel(t *testing.T) {
+	base := t.TempDir()
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		m := &keyModel{dir: filepath.Join(base, fmt.Sprint(n)), now: time.UnixMilli(1773829800123), keys: map[string]keptKey{}}
+		if _, err := Init(m.dir); err != nil {
+			t.Fatal(err)
+		}
+		m.open(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"push": m.Push, "all": m.PushAll, "batch": m.PushBatch, "cut": m.Cut, "wait": m.Wait, "reopen": m.open, "": m.Check,
+		})
+	})
+}
+
+// Expired keys go by pushing alone, whether or not the pushes have keys.
+func TestExpiredKeysAreSwept(t *testing.T) {
+	now := time.UnixMilli(1773829800123)
+	th, err := Init(filepath.Join(t.TempDir(), "t"), WithClock(func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := make([]event.Draft, 5*sweepAtLeast)
+	for i := range ds {
+		ds[i] = event.Draft{Source: "s", Type: "t", DedupeKey: fmt.Sprint(i), DedupeWindow: time.Hour}
+	}
+	if _, err := th.PushBatch(ctx, ds); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Hour)
+	for left := len(ds); left > 0; {
+		left -= sweepAtLeast
+		if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t"}); err != nil {
+			t.Fatal(err)
+		}
+		err := th.View(ctx, func(tx *Tx) error {
+			if n := count(tx.b.Bucket(bucketDedupe)); n != left || count(tx.b.Bucket(bucketDedupeExpiry)) != left {
+				t.Fatalf("%d keys are left, want %d", n, left)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"thread/event"
+	"thread/filter"
+)
+
+// TestDueReadsOnce: a look through many events for a filter on content is
+// remembered, and the next one reads only what is new. Going back makes it look
+// again.
+func TestDueReadsOnce(t *testing.T) {
+	th, err := Init(filepath.Join(t.TempDir(), "inbox"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 2 * rememberAfter
+	push := func(content string, times int) {
+		t.Helper()
+		ds := make([]event.Draft, times)
+		for i := range ds {
+			ds[i] = event.Draft{Source: fmt.Sprint(i % 5), Type: "t", Content: content}
+		}
+		if _, err := th.PushBatch(ctx, ds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lookOnce := func() (first int64, read int) {
+		t.Helper()
+		var l *look
+		err := th.read(ctx, func(tx *Tx) error {
+			s, err := tx.subscription("c")
+			l = &look{sub: s}
+			return err
+		})
+		if err == nil {
+			err = th.look(ctx, []*look{l})
+		}
+		if err != nil || l.due.Err != nil {
+			t.Fatal(err, l.due.Err)
+		}
+		return l.due.First, l.seen
+	}
+	push("x", 1)
+	push("needle", 1)
+	push("x", n)
+	if err := th.Subscribe(ctx, Subscription{Consumer: "c", Handler: "true", Filter: event.Text("content LIKE '%needle%'")}); err != nil {
+		t.Fatal(err)
+	}
+	if first, _ := lookOnce(); first != 2 {
+		t.Fatalf("first is %d", first)
+	}
+	if err := th.Ack(ctx, "c", 2); err != nil {
+		t.Fatal(err)
+	}
+	if first, read := lookOnce(); first != 0 || read != n {
+		t.Errorf("first %d, %d events read", first, read)
+	}
+	push("y", 3)
+	if first, read := lookOnce(); first != 0 || read != 3 {
+		t.Errorf("then first %d, %d events read", first, read)
+	}
+	push("needle", 1)
+	if first, read := lookOnce(); first != n+6 || read > 4 {
+		t.Errorf("then first %d, %d events read", first, read)
+	}
+	if _, err := th.Pop(ctx, "c", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if first, _ := lookOnce(); first != 2 {
+		t.Errorf("after going back first is %d", first)
+	}
+	if err := th.Unsubscribe(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := th.Subscribe(ctx, Subscription{Consumer: "c", Handler: "true", Filter: event.Text("content = 'y'")}); err != nil {
+		t.Fatal(err)
+	}
+	if first, _ := lookOnce(); first != n+3 {
+		t.Errorf("with another filter first is %d", first)
+	}
+}
+
+// TestSeriesDecide: a thousand subscriptions that match nothing read no event.
+func TestSeriesDecide(t *testing.T) {
+	th, err := Init(filepath.Join(t.TempDir(), "inbox"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := make([]event.Draft, 5000)
+	for i := range ds {
+		ds[i] = event.Draft{Source: fmt.Sprint("agent:", i%40), Type: "message", Content: "x"}
+	}
+	if _, err := th.PushBatch(ctx, ds); err != nil {
+		t.Fatal(err)
+	}
+	for _, where := range []string{
+		"source = 'nobody'", "source LIKE '%:nobody'", "type = 'record'", "subtype IS NOT NULL", "id > 5000",
+		"type = 'record' AND content LIKE '%x%'", "source = 'agent:1' AND type <> 'message'",
+	} {
+		f, err := filter.Compile(where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = th.View(ctx, func(tx *Tx) error {
+			s := tx.search(newVerdicts(f))
+			_, err := s.run(0, tx.st.head, func(*hit) (bool, error) {
+				t.Errorf("%s: a match", where)
+				return false, nil
+			})
+			if s.read != 0 {
+				t.Errorf("%s: %d events read", where, s.read)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+// Package engine is the library face of a thread: an event queue that lives in a
+// directory. Any number of processes and goroutines may use one directory at
+// once.
+//
+//	t, err := engine.OpenOrCreate("inbox")
+//	e, err := t.Push(ctx, event.Draft{Source: "self", Type: "message", Content: "hello"})
+//	for e, err := range t.Events(ctx, engine.Query{After: 0, Filter: "type = 'message'"}) { … }
+//
+// A handle keeps no file open between calls: every call opens the database,
+// runs one short transaction and closes it, because bbolt's lock on an open file
+// excludes all other processes. Opening costs some 20 µs at any size.
+//
+// Errors wrap the sentinels of this package, *filter.Error for a filter that is
+// not one, filter.ErrRuntime for one that failed on an event, and the errors of
+// the operating system.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"thread/event"
+)
+
+// DefaultLockWait is how long a call waits for the database when other
+// processes use it. The known clients give up after 5 s (contract T-30).
+const DefaultLockWait = 4 * time.Second
+
+// Thread is a handle on a thread directory. It is safe for concurrent use.
+type Thread struct {
+	dir      string
+	lockWait time.Duration
+	now      func() time.Time
+	maxGroup int // drafts in one transaction; less in tests
+
+	// Writes in this process stand in one queue before the database's lock, and
+	// what waits together is committed together. See queue.go.
+	mu      sync.Mutex
+	closed  bool
+	waiting []*write
+	writing bool
+}
+
+// Option configures a handle.
+type Option func(*Thread)
+
+// WithLockWait sets how long a call waits for the database before it returns
+// ErrBusy; DefaultLockWait without it. The context of a call can end the wait
+// sooner.
+func WithLockWait(d time.Duration) Option { return func(t *Thread) { t.lockWait = d } }
+
+// WithClock sets the clock that stamps events and progress. No decision depends
+// on it.
+func WithClock(now func() time.Time) Option { return func(t *Thread) { t.now = now } }
+
+func newThread(dir string, opts []Option) (*Thread, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &Thread{dir: abs, lockWait: DefaultLockWait, now: time.Now, maxGroup: maxGroup}
+	for _, o := range opts {
+		o(t)
+	}
+	return t, nil
+}
+
+// Dir returns the absolute, cleaned path of the directory. Symbolic links in it
+// are kept.
+func (t *Thread) Dir() string { return t.dir }
+
+// Close marks the handle as closed: later calls return ErrClosed. Calls under
+// way end normally. There is nothing to release.
+func (t *Thread) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	return nil
+}
+
+func (t *Thread) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
+// Update runs fn in one durable write transaction: when it returns nil,
+// everything fn did is stored, and otherwise nothing is. fn must be short, must
+// not call methods of a Thread on the same directory, and must not keep tx.
+//
+// Update returns fn's error unchanged, ErrBusy when the lock does not come
+// within the wait, and ErrUnknownOutcome.
+func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	return t.write(ctx, &write{fn: fn})
+}
+
+// View runs fn in one read transaction, which sees the thread as it was at one
+// moment. Writers in all processes wait for it, so fn must be short. It works on
+// a read-only medium.
+func (t *Thread) View(ctx context.Context, fn func(tx *Tx) error) error {
+	return t.read(ctx, fn)
+}
+
+func invalidf(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+}
+
+func checkConsumer(consumer string) error {
+	if consumer == "" {
+		return invalidf("consumer is empty")
+	}
+	if len(consumer) > event.MaxNameBytes {
+		return invalidf("consumer is %d bytes long, the limit is %d", len(consumer), event.MaxNameBytes)
+	}
+	return nil
+}

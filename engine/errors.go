@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"errors"
+
+	"thread/event"
+)
+
+// Errors about the directory, from Init, Open and every call that opens the
+// database.
+var (
+	ErrNotThread   = errors.New("not a thread directory")
+	ErrExists      = errors.New("already a thread directory")
+	ErrNotDir      = errors.New("not a directory")
+	ErrSQLite      = errors.New("a SQLite thread directory") // events.db is a SQLite database
+	ErrNotDatabase = errors.New("events.db is not a thread database")
+	ErrNewerFormat = errors.New("written by a newer version")
+	ErrByteOrder   = errors.New("written on a host of other byte order")
+	ErrTooLarge    = errors.New("database is too large for this host's address space")
+	ErrCorrupt     = errors.New("database is damaged")
+)
+
+// Errors about one call.
+var (
+	ErrBusy               = errors.New("thread is busy") // the lock did not come within the wait
+	ErrClosed             = errors.New("thread is closed")
+	ErrInvalid            = event.ErrInvalid // an argument is out of bounds
+	ErrNoSubscription     = errors.New("no such subscription")
+	ErrSubscriptionExists = errors.New("subscription exists")
+	ErrPaused             = errors.New("subscription is paused")
+	ErrIDsExhausted       = errors.New("the largest event id is in use")
+	// ErrUnknownOutcome says that a commit failed in its very last step: the
+	// change may be stored or not. All other errors mean that nothing was.
+	ErrUnknownOutcome = errors.New("outcome unknown: the change may be stored")
+)

@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"time"
+
+	"thread/event"
+	"thread/filter"
+)
+
+// Feed gives a consumer's events out, one delivery at a time, and stores the
+// result of each in the same transaction that begins the next. It is for one
+// goroutine, and for one user of the consumer at a time: who has the consumer's
+// turn (see package dispatch).
+//
+// # Attempts
+//
+// A delivery is noted durably before it is given out. If its user dies, the next
+// one finds the note and takes the delivery as failed: an event that kills its
+// user is counted like any other that fails. So an attempt is counted if and only
+// if a delivery of the event alone was begun and neither succeeded nor was
+// deferred or returned.
+//
+// # Order
+//
+// Events come in id order, and one that has failed holds up those after it until
+// it succeeds or becomes a dead letter. A group that fails is halved, first half
+// first, until the event that fails is found: for each event that fails, a good
+// one of its group of n is given out at most 1+log2(n) times. Dead letters that were sent back come one
+// by one and before all unread events; those that wait for their next attempt
+// hold up nothing.
+type Feed struct {
+	t        *Thread
+	consumer string
+	policy   Policy
+	out      Delivery
+
+	// Dead counts the events that became dead letters by what was stored through
+	// this feed; LastDead is the id of the latest.
+	Dead, LastDead int64
+}
+
+// Delivery is what is given out.
+type Delivery struct {
+	Events []event.Event // none: there is nothing to do now
+	// Attempt counts from 1 the attempts at a single event, those before a retry
+	// included; 0 for a group.
+	Attempt int64
+	Retry   bool // it is a dead letter that was sent back
+	// NotBefore is when the next event may be tried, zero when none waits. Set
+	// only when Events is empty.
+	NotBefore time.Time
+
+	number int64
+}
+
+// Feed returns a feed of consumer.
+func (t *Thread) Feed(consumer string, p Policy) *Feed {
+	return &Feed{t: t, consumer: consumer, policy: p}
+}
+
+// Next stores the result of the delivery that was given out last, nil if there
+// was none, and begins the next one, in one transaction. When progress was moved
+// back meanwhile, or forward by Seek, the result is not wanted any more and
+// changes nothing. Nothing is written when there is neither a result nor a
+// delivery.
+//
+// Next returns ErrNoSubscription, ErrPaused, *filter.Error and filter.ErrRuntime;
+// the result is stored even then. After ErrBusy and ErrUnknownOutcome it may be
+// called again with the same result.
+func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
+	l := choice{feed: f}
+	for {
+		if r == nil {
+			if ready, err := l.view(ctx); err != nil || !ready {
+				return Delivery{NotBefore: l.notBefore}, err
+			}
+		}
+		var d Delivery
+		var refused error
+		var became fate
+		var id int64
+		err := f.t.Update(ctx, func(tx *Tx) error {
+			state, err := tx.delivery(f.consumer)
+			if err != nil {
+				return err
+			}
+			id = state.first
+			if became, err = f.settle(tx, &state, r); err != nil {
+				return err
+			}
+			// An error of the look must not take the result with it.
+			if d, refused = l.choose(tx, &state); refused == nil && len(d.Events) > 0 {
+				state.number++
+				d.number = state.number
+				state.first, state.last = d.Events[0].ID, d.Events[len(d.Events)-1].ID
+				state.count, state.retry = int64(len(d.Events)), 0
+				if d.Retry {
+					state.retry = 1
+				}
+			}
+			return tx.putDelivery(f.consumer, &state)
+		})
+		if err != nil {
+			return Delivery{}, err
+		}
+		f.out, r = d, nil
+		f.count(became, id)
+		if refused != nil || len(d.Events) > 0 || l.done {
+			d.NotBefore = l.notBefore
+			return d, refused
+		}
+	}
+}
+
+// Settle is Next without a next delivery. It reports whether the events are
+// acked or a dead letter, so that they are not given out again.
+func (f *Feed) Settle(ctx context.Context, r Result) (settled bool, err error) {
+	var became fate
+	var id int64
+	err = f.t.Update(ctx, func(tx *Tx) error {
+		state, err := tx.delivery(f.consumer)
+		if err != nil {
+			return err
+		}
+		id = state.first
+		if became, err = f.settle(tx, &state, &r); err != nil {
+			return err
+		}
+		return tx.putDelivery(f.consumer, &state)
+	})
+	if err == nil {
+		f.out = Delivery{}
+		f.count(became, id)
+	}
+	return became != open, err
+}
+
+func (f *Feed) count(became fate, id int64) {
+	if became == buried {
+		f.Dead++
+		f.LastDead = id
+	}
+}
+
+// settle stores r for the delivery that this feed has given out, or, when there
+// is none, the end of the one that somebody else has left.
+func (f *Feed) settle(tx *Tx, state *delivery, r *Result) (fate, error) {
+	switch {
+	case state.count == 0:
+		return open, nil
+	case r != nil && f.out.number == state.number:
+		ids := make([]int64, len(f.out.Events))
+		for i := range ids {
+			ids[i] = f.out.Events[i].ID
+		}
+		return tx.settle(f.consumer, &f.policy, state, ids, *r)
+	}
+	return tx.settle(f.consumer, &f.policy, state, nil, interrupted)
+}
+
+// choice is one look for the next delivery, in one or more transactions.
+type choice struct {
+	feed      *Feed
+	notBefore time.Time
+	done      bool // everything was looked at
+	// Nothing that matches where lies in (from, pos].
+	where     string
+	from, pos int64
+	verdicts  *verdicts
+}
+
+// view looks in read transactions, short ones, until there is something to give
+// out or nothing is left to look at.
+func (l *choice) view(ctx context.Context) (ready bool, err error) {
+	for {
+		err := l.feed.t.read(ctx, func(tx *Tx) error {
+			state, err := tx.delivery(l.feed.consumer)
+			if err != nil {
+				return err
+			}
+			d, err := l.choose(tx, &state)
+			ready = len(d.Events) > 0 || state.count > 0 && err == nil
+			return err
+		})
+		if err != nil || ready || l.done {
+			return ready, err
+		}
+	}
+}
+
+// choose returns what is to be given out next, nothing when there is nothing or
+// when the time for a look is over and done is not set. It writes nothing.
+func (l *choice) choose(tx *Tx, state *delivery) (Delivery, error) {
+	l.notBefore, l.done = time.Time{}, false
+	s, err := tx.subscription(l.feed.consumer)
+	if err != nil {
+		return Delivery{}, err
+	}
+	if s.Paused {
+		return Delivery{}, ErrPaused
+	}
+	p, _, err := tx.Progress(s.Consumer)
+	if err != nil {
+		return Delivery{}, err
+	}
+	now := tx.t.now()
+	e, letter, at, err := tx.nextRetry(s.Consumer, p.From(), now)
+	if err != nil {
+		return Delivery{}, err
+	}
+	if e.ID != 0 {
+		return Delivery{Events: []event.Event{e}, Attempt: letter.Attempts + 1, Retry: true}, nil
+	}
+	l.notBefore = at
+	failing := state.failing > p.From()
+	if failing && state.letter.NextAt.After(now) {
+		l.notBefore, l.done = earlier(l.notBefore, state.letter.NextAt), true
+		return Delivery{}, nil
+	}
+	if l.verdicts == nil || l.where != s.Where() || l.from != p.From() {
+		f, err := filter.Compile(s.Where())
+		if err != nil {
+			return Delivery{}, err
+		}
+		l.where, l.from, l.verdicts = s.Where(), p.From(), newVerdicts(f)
+		l.pos = max(l.from, tx.checkedUpTo(s, l.from))
+	}
+	r := reading{t: tx.t, verdicts: l.verdicts, after: l.pos, upto: math.MaxInt64, limit: l.feed.policy.Limit}
+	events, err := r.slice(tx)
+	if err != nil {
+		return Delivery{}, err
+	}
+	if len(events) == 0 {
+		l.pos, l.done = r.after, r.done()
+		return Delivery{}, nil
+	}
+	d := Delivery{Events: l.cut(events, state, failing)}
+	if len(d.Events) == 1 {
+		d.Attempt = state.failuresOf(d.Events[0].ID).Attempts + 1
+	}
+	return d, nil
+}
+
+// cut keeps an event that has failed alone, and halves what is left of a group
+// that has.
+func (l *choice) cut(events []event.Event, state *delivery, failing bool) []event.Event {
+	if failing && state.letter.round > 0 {
+		if events[0].ID == state.failing {
+			return events[:1]
+		}
+		events = events[:before(events, state.failing)]
+	}
+	if n := before(events, state.suspect+1); n > 0 {
+		return events[:(n+1)/2]
+	}
+	return events
+}
+
+// before counts the events with an id below id. They are in order.
+func before(events []event.Event, id int64) int {
+	n := 0
+	for n < len(events) && events[n].ID < id {
+		n++
+	}
+	return n
+}
+
+// earlier returns the earlier of two times, of which zero means never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// nextRetry returns the first dead letter of consumer that was sent back and may
+// be tried now, and when the earliest of the others may. One above from is left
+// out: progress was moved back, and it comes by itself.
+func (tx *Tx) nextRetry(consumer string, from int64, now time.Time) (e event.Event, l Failures, at time.Time, err error) {
+	retries := tx.b.Bucket(bucketRetries)
+	if retries == nil {
+		return e, l, at, nil
+	}
+	prefix := letterPrefix(consumer)
+	c := retries.Cursor()
+	for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		_, id, err := splitLetterKey(k)
+		if err != nil || id > from {
+			return event.Event{}, l, at, err
+		}
+		if l, err = decodeLetter(k, v); err != nil {
+			return event.Event{}, l, at, err
+		}
+		if l.NextAt.After(now) {
+			at = earlier(at, l.NextAt)
+			continue
+		}
+		if e, ok, err := tx.event(id); ok || err != nil {
+			return e, l, at, err
+		}
+	}
+	return event.Event{}, l, at, nil
+}

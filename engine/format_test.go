@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestGoldenBytes pins every byte of every key and value. A change of this file
+// is a change of the format: it needs a new formatVersion.
+func TestGoldenBytes(t *testing.T) {
+	now := time.UnixMilli(1773829800123)
+	th, err := Init(filepath.Join(t.TempDir(), "inbox"), WithClock(func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = th.PushBatch(ctx, []event.Draft{
+		{Source: "self", Type: "record", Subtype: event.Text("toolcall"), Content: "x"},
+		{Source: "a\x00b", Type: "message", Content: ""},
+	})
+	must(err)
+	must(th.Update(ctx, func(tx *Tx) error {
+		return tx.insert(&event.Event{ID: 4, CreatedAt: "yesterday", Source: strings.Repeat("s", 4097), Type: "", Subtype: event.Text(""), Content: "imported"})
+	}))
+	many := make([]event.Draft, 1100)
+	for i := range many {
+		many[i] = event.Draft{Source: fmt.Sprint(i % 300), Type: "t", Content: "y"}
+	}
+	_, err = th.PushBatch(ctx, many)
+	must(err)
+	must(th.Subscribe(ctx, Subscription{Consumer: "../c", Handler: "true", Filter: event.Text("id > 1"), Timeout: time.Minute, AckOnSuccess: true}))
+	must(th.Subscribe(ctx, Subscription{Consumer: "d", Handler: "false"}))
+	_, err = th.Pop(ctx, "d", 7, 1)
+	must(err)
+
+	var b strings.Builder
+	must(th.View(ctx, func(tx *Tx) error {
+		return tx.b.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
+			fmt.Fprintf(&b, "%s\n", name)
+			n := 0
+			return bucket.ForEach(func(k, v []byte) error {
+				if n++; n <= 6 { // the first few say it all, and the rest is long
+					fmt.Fprintf(&b, "  %s\n    %s\n", wrap(k), wrap(v))
+				}
+				return nil
+			})
+		})
+	}))
+	golden := filepath.Join("testdata", "format.golden")
+	if *update {
+		must(os.MkdirAll("testdata", 0o755))
+		must(os.WriteFile(golden, []byte(b.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	must(err)
+	if b.String() != string(want) {
+		t.Errorf("the bytes on disk have changed:\n%s\nwant:\n%s", b.String(), want)
+	}
+}
+
+func wrap(b []byte) string {
+	s := hex.EncodeToString(b)
+	if len(s) > 400 {
+		s = fmt.Sprintf("%s…%s (%d bytes)", s[:200], s[len(s)-100:], len(b))
+	}
+	return s
+}
+
+// TestNewerFormat: a directory of a newer version is refused as such, whatever
+// else in it is unknown.
+func TestNewerFormat(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "inbox")
+	th, err := Init(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(filepath.Join(dir, databaseName), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(b *bbolt.Tx) error {
+		meta := b.Bucket(bucketMeta)
+		if err := meta.Put(keyFormat, []byte("thrd\x00\x00\x00\x02")); err != nil {
+			return err
+		}
+		return errors.Join(meta.Put(keyState, []byte("something else")), b.DeleteBucket(bucketColumns))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := th.Push(ctx, event.Draft{Source: "a", Type: "b"}); !errors.Is(err, ErrNewerFormat) {
+		t.Errorf("push: %v", err)
+	}
+	if _, err := th.Peek(ctx, Query{}); !errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("peek: %v", err)
+	}
+}
+
+// TestRecordRoundTrip: what is encoded is decoded the same, and no single
+// changed byte goes unnoticed.
+func TestRecordRoundTrip(t *testing.T) {
+	for _, at := range []string{"2026-03-18T10:30:00.123Z", "", "2026-03-18 10:30:00", "0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "2026-02-30T10:30:00.123Z", "not UTF-8: \xff"} {
+		for _, content := range []string{"", "x", strings.Repeat("é\x00", 300)} {
+			var tt timeText
+			tt.setText(at)
+			key := eventKey(7)
+			v := appendRecord(nil, key, 9, &tt, content)
+			if e := (event.Event{CreatedAt: at, Content: content}); len(v) > recordBytes(&e) {
+				t.Errorf("%d bytes, bound %d", len(v), recordBytes(&e))
+			}
+			r, err := decodeRecord(key, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx := &Tx{}
+			if got := tx.timeOf(&r); got != at || string(r.content) != content || r.series != 9 {
+				t.Errorf("got %q %q %d", got, r.content, r.series)
+			}
+			for i := range v {
+				v[i] ^= 0x10
+				if _, err := decodeRecord(key, v); !errors.Is(err, ErrCorrupt) {
+					t.Errorf("byte %d of %d changed: %v", i, len(v), err)
+				}
+				v[i] ^= 0x10
+			}
+			if _, err := decodeRecord(eventKey(8), v); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("under another key: %v", err)
+			}
+		}
+	}
+}

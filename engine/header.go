@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"math/bits"
+	"os"
+)
+
+// What bbolt writes at the start of its two meta pages, in the byte order of the
+// host: a page header of 16 bytes, then magic, version and page size, 4 bytes
+// each, 4 of flags, the root bucket's page and sequence, the page of the free
+// list, the number of pages in use and the transaction id, 8 each, and an FNV-64a
+// sum of these 56 bytes.
+const (
+	boltMagic       = 0xED0CDAED
+	boltPageHeader  = 16
+	boltMetaBytes   = 64
+	boltMetaSummed  = 56
+	sqliteMagic     = "SQLite format 3\x00"
+	pageBytes       = 4096 // of the databases that we create
+	maxBoltPageSize = 64 << 10
+)
+
+type boltMeta struct {
+	pageSize, pages, txid uint64
+}
+
+func readBoltMeta(r io.ReaderAt, off int64) (m boltMeta, ok bool) {
+	var b [boltMetaBytes]byte
+	if _, err := r.ReadAt(b[:], off+boltPageHeader); err != nil {
+		return m, false
+	}
+	sum := fnv.New64a()
+	sum.Write(b[:boltMetaSummed])
+	order := binary.NativeEndian
+	m = boltMeta{pageSize: uint64(order.Uint32(b[8:])), pages: order.Uint64(b[40:]), txid: order.Uint64(b[48:])}
+	return m, order.Uint32(b[:]) == boltMagic && order.Uint64(b[boltMetaSummed:]) == sum.Sum64()
+}
+
+// checkMagic looks at no more than the first bytes of events.db. It needs no
+// lock, because they never change.
+func checkMagic(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%w: not a regular file", ErrNotDatabase)
+	}
+	var head [boltPageHeader + 4]byte
+	n, err := f.ReadAt(head[:], 0)
+	switch {
+	case err != nil && err != io.EOF:
+		return err
+	case string(head[:min(n, len(sqliteMagic))]) == sqliteMagic:
+		return ErrSQLite
+	case n < len(head):
+		return fmt.Errorf("%w: %d bytes long", ErrNotDatabase, info.Size())
+	}
+	return nil
+}
+
+// checkHeader looks at the start of events.db before bbolt maps it, since bbolt
+// makes a new database out of an empty file and crashes on a short one.
+func checkHeader(f *os.File) error {
+	if err := checkMagic(f); err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	newest, found := boltMeta{}, false
+	for _, off := range metaOffsets(f) {
+		if m, ok := readBoltMeta(f, off); ok && (!found || m.txid > newest.txid) {
+			newest, found = m, true
+		}
+	}
+	if !found {
+		var b [4]byte
+		if _, err := f.ReadAt(b[:], boltPageHeader); err != nil {
+			return err
+		}
+		switch magic := binary.NativeEndian.Uint32(b[:]); {
+		case bits.ReverseBytes32(magic) == boltMagic:
+			return ErrByteOrder
+		case magic == boltMagic:
+			return fmt.Errorf("%w: both meta pages", ErrCorrupt)
+		}
+		return ErrNotDatabase
+	}
+	if newest.pageSize < 512 || newest.pageSize > maxBoltPageSize {
+		return fmt.Errorf("%w: page size %d", ErrCorrupt, newest.pageSize)
+	}
+	if size := uint64(info.Size()); newest.pages > size/newest.pageSize {
+		return fmt.Errorf("%w: cut short, %d bytes of %d", ErrCorrupt, size, newest.pages*newest.pageSize)
+	}
+	if math.MaxInt == math.MaxInt32 && info.Size() > 1<<30 {
+		// bbolt would map 2 GiB, which a 32-bit host has no room for.
+		return fmt.Errorf("%w: %d bytes", ErrTooLarge, info.Size())
+	}
+	return nil
+}
+
+// metaOffsets returns where the two meta pages can be. The second is one page
+// after the first, whose size the first knows, if it is whole.
+func metaOffsets(r io.ReaderAt) []int64 {
+	if m, ok := readBoltMeta(r, 0); ok {
+		return []int64{0, int64(m.pageSize)}
+	}
+	return []int64{pageBytes, 1 << 10, 2 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
+}
+
+// committed returns the id of the newest transaction in the file, 0 if that
+// cannot be read.
+func committed(f io.ReaderAt) (txid uint64) {
+	for _, off := range metaOffsets(f) {
+		if m, ok := readBoltMeta(f, off); ok {
+			txid = max(txid, m.txid)
+		}
+	}
+	return txid
+}

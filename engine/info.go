@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"math"
+
+	"thread/event"
+	"thread/filter"
+)
+
+// Info is what there is to know about a thread.
+type Info struct {
+	Dir           string
+	EventCount    int64 // events ever stored
+	Stored        int64 // events still here
+	Newest        int64 // the newest id, 0 when there was never one
+	Subscriptions []ConsumerInfo
+}
+
+// ConsumerInfo is a subscription and how far its consumer is.
+type ConsumerInfo struct {
+	Subscription
+	LastAcked int64   // 0 when it never popped
+	UpdatedAt *string // nil: never
+	FilterErr error   // the stored filter is not one that we accept; it was imported
+	Dead      int64   // dead letters
+	Retries   int64   // dead letters that were sent back and are not settled yet
+	Failing   int64   // id of the unread event that has failed and is tried again, 0: none
+	Failures          // of that event
+}
+
+// Info returns the state of the thread, with subscriptions in the order they
+// were made.
+func (t *Thread) Info(ctx context.Context) (info Info, err error) {
+	err = t.View(ctx, func(tx *Tx) error {
+		info = Info{Dir: t.dir, EventCount: tx.st.count, Stored: tx.st.stored, Newest: tx.st.head}
+		list, err := tx.subscriptionList()
+		if err != nil {
+			return err
+		}
+		for _, s := range list {
+			c := ConsumerInfo{Subscription: *s}
+			p, ok, err := tx.Progress(s.Consumer)
+			if err != nil {
+				return err
+			}
+			if ok {
+				c.LastAcked, c.UpdatedAt = p.LastAcked, &p.UpdatedAt
+			}
+			if err := tx.describeDeliveries(&c, p.From()); err != nil {
+				return err
+			}
+			info.Subscriptions = append(info.Subscriptions, c)
+		}
+		return nil
+	})
+	for i := range info.Subscriptions {
+		_, info.Subscriptions[i].FilterErr = filter.Compile(info.Subscriptions[i].Where())
+	}
+	return info, err
+}
+
+// Backlog counts the unread events of a consumer that match its filter, and
+// returns created_at of the oldest, "" when there is none. It can take long, and
+// lets writers through meanwhile. It returns ErrNoSubscription, *filter.Error and
+// filter.ErrRuntime.
+func (t *Thread) Backlog(ctx context.Context, consumer string) (count int64, oldest string, err error) {
+	var r reading
+	err = t.read(ctx, func(tx *Tx) error {
+		s, err := tx.subscription(consumer)
+		if err != nil {
+			return err
+		}
+		p, _, err := tx.Progress(consumer)
+		if err != nil {
+			return err
+		}
+		f, err := filter.Compile(s.Where())
+		r = reading{t: t, verdicts: newVerdicts(f), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}
+		return err
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	first := r
+	first.limit = 1
+	first.all(ctx, func(e event.Event, rerr error) bool {
+		oldest, err = e.CreatedAt, rerr
+		return true
+	})
+	if err == nil {
+		err = r.rehearse(ctx)
+	}
+	return math.MaxInt64 - r.limit, oldest, err
+}

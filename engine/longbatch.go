@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"math"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+	"thread/internal/planted"
+	"thread/jsonlog"
+	"thread/lock"
+)
+
+// longBatch stores a spool in several transactions under one lock. Only the last
+// one moves head, so the batch becomes visible at once, and what a crash leaves
+// is cleared by the next writer.
+type longBatch struct {
+	t     *Thread
+	in    *spoolReader
+	left  int64
+	st    *state // carried from one transaction to the next; nil before the first
+	tail  *tail
+	lines longLines
+	out   Batch
+}
+
+func (t *Thread) pushLongBatch(ctx context.Context, sp *spool) (Batch, error) {
+	in, err := sp.reader()
+	if err != nil {
+		return Batch{}, err
+	}
+	db, err := t.open(ctx, lock.Exclusive)
+	if err != nil {
+		return Batch{}, err
+	}
+	defer db.Close()
+	l := &longBatch{t: t, in: in, left: sp.n}
+	l.out.Count = sp.n
+	l.out.CreatedAt = event.FormatTime(t.now())
+	defer l.lines.close()
+	err = guard(func() error {
+		if err := t.clearBeyondHead(db); err != nil {
+			return err
+		}
+		for l.left > 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := l.step(db); err != nil {
+				return err
+			}
+		}
+		l.out.Warning = warnBehind(l.lines.write(t, db.DB, l.out.First))
+		return nil
+	})
+	if err != nil {
+		return Batch{}, err
+	}
+	return l.out, nil
+}
+
+// step stores the next drafts in one transaction.
+func (l *longBatch) step(db *database) error {
+	b, err := db.Begin(true)
+	if err != nil {
+		return err
+	}
+	defer b.Rollback()
+	tx, err := newTx(l.t, b)
+	if err != nil {
+		return err
+	}
+	if l.st == nil {
+		if tx.st.lastID > math.MaxInt64-l.left {
+			return ErrIDsExhausted
+		}
+		l.lines.prepare(tx, tx.st.lastID)
+	} else {
+		tx.st, tx.tail = *l.st, l.tail
+	}
+	tx.pushed = l.lines.account(tx)
+	for n, size := 0, 0; l.left > 0 && n < l.t.maxGroup && size < maxGroupBytes; n++ {
+		d, err := l.in.next()
+		if err != nil {
+			return err
+		}
+		if d.DedupeKey != "" {
+			first, ok, err := tx.firstWith(&d)
+			if err != nil {
+				return err
+			}
+			if ok {
+				l.out.Duplicates = append(l.out.Duplicates, Duplicate{l.out.Count - l.left, first})
+				l.left--
+				continue
+			}
+		}
+		e, _, err := tx.pushOnce(&d, l.out.CreatedAt)
+		if err != nil {
+			return err
+		}
+		if l.out.First == 0 {
+			l.out.First = e.ID
+		}
+		l.left--
+		size += len(d.Content)
+		l.out.LastSource = d.Source
+	}
+	l.st, l.tail = &tx.st, tx.tail
+	if l.out.First != 0 {
+		l.out.Last = tx.st.lastID
+	}
+	l.out.Subscribed = tx.hasSubscriptions()
+	tx.changed = l.left == 0 || planted.Bug("head moved too early")
+	if err := tx.sweepKeys(); err != nil {
+		return err
+	}
+	return tx.commit(db, l.left == 0)
+}
+
+// longLines is lines for a batch that is too long to keep: each line is encoded
+// once before the commit, to know its length, and once after it, from the
+// database.
+type longLines struct {
+	file *jsonlog.Events
+	buf  []byte
+	err  error // the file cannot be written
+}
+
+func (l *longLines) prepare(tx *Tx, head int64) {
+	once := lines{t: tx.t, tx: tx}
+	l.err = once.open(head)
+	l.file = once.file
+}
+
+func (l *longLines) account(tx *Tx) func(*event.Event) {
+	return func(e *event.Event) {
+		l.buf = append(e.AppendJSON(l.buf[:0]), '\n')
+		tx.st.log.Add(e.ID, len(l.buf))
+	}
+}
+
+func (l *longLines) write(t *Thread, db *bbolt.DB, first int64) error {
+	if l.err != nil || first == 0 {
+		return l.err
+	}
+	return db.View(func(b *bbolt.Tx) error {
+		tx, err := newTx(t, b)
+		if err != nil {
+			return err
+		}
+		return l.file.Append(func(w io.Writer) error {
+			return tx.eventsAfter(first-1, func(e *event.Event) error {
+				l.buf = append(e.AppendJSON(l.buf[:0]), '\n')
+				_, err := w.Write(l.buf)
+				return err
+			})
+		})
+	})
+}
+
+func (l *longLines) close() {
+	if l.file != nil {
+		l.file.Close()
+	}
+}

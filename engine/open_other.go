@@ -1,0 +1,8 @@
+//go:build !unix
+
+package engine
+
+const (
+	openNoFollow = 0
+	openNoWait   = 0
+)

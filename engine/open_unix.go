@@ -1,0 +1,12 @@
+//go:build unix
+
+package engine
+
+import "syscall"
+
+// How files in a thread directory are opened: a symbolic link is not followed,
+// and a named pipe in the place of events.db is not waited for.
+const (
+	openNoFollow = syscall.O_NOFOLLOW
+	openNoWait   = syscall.O_NONBLOCK
+)

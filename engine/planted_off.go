@@ -1,0 +1,7 @@
+//go:build !planted || !unix
+
+package engine
+
+import "os"
+
+func dropLock(*os.File) {}

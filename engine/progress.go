@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+
+	"thread/event"
+	"thread/filter"
+	"thread/index"
+	"thread/internal/planted"
+)
+
+// Progress is how far a consumer is. It survives Unsubscribe.
+type Progress struct {
+	// LastAcked is the id that the consumer named last: everything up to it is
+	// processed. Pop may set it to any id, also one that does not exist yet.
+	LastAcked int64
+	// Newest is the newest id at that moment.
+	Newest    int64
+	UpdatedAt string // in event.TimeLayout, or as it was imported
+}
+
+// From is the id after which the unread events begin. An id that was named
+// before the event existed does not count (contract T-40).
+func (p *Progress) From() int64 { return min(p.LastAcked, p.Newest) }
+
+// A progress record is valid if and only if its crc fits and it has this form:
+//
+//	form        1  1
+//	last_acked  8
+//	newest      8
+//	updated_at     the rest, text
+//	crc         4
+const progressForm = 1
+
+func (p *Progress) encode(key []byte) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{progressForm}, uint64(p.LastAcked))
+	b = binary.BigEndian.AppendUint64(b, uint64(p.Newest))
+	return index.AppendSum(append(b, p.UpdatedAt...), key)
+}
+
+func decodeProgress(key, value []byte) (p Progress, err error) {
+	b, ok := index.CheckSum(key, value)
+	if !ok || len(b) < 17 || b[0] != progressForm {
+		return p, fmt.Errorf("%w: progress %q", ErrCorrupt, key)
+	}
+	return Progress{
+		LastAcked: int64(binary.BigEndian.Uint64(b[1:])),
+		Newest:    int64(binary.BigEndian.Uint64(b[9:])),
+		UpdatedAt: string(b[17:]),
+	}, nil
+}
+
+// Progress returns how far consumer is, and whether it ever popped or acked.
+func (tx *Tx) Progress(consumer string) (p Progress, ok bool, err error) {
+	key := consumerKey(consumer)
+	if err := index.CheckPath(tx.progress, key); err != nil {
+		return p, false, err
+	}
+	v := tx.progress.Get(key)
+	if v == nil {
+		return p, false, nil
+	}
+	p, err = decodeProgress(key, v)
+	return p, err == nil, err
+}
+
+func (tx *Tx) setProgress(consumer string, lastAcked int64) error {
+	old, _, err := tx.Progress(consumer)
+	if err != nil {
+		return err
+	}
+	if lastAcked < old.From() {
+		if err := tx.forgetDelivery(consumer); err != nil {
+			return err
+		}
+	}
+	key := consumerKey(consumer)
+	if err := index.CheckPath(tx.progress, key); err != nil {
+		return err
+	}
+	p := Progress{LastAcked: lastAcked, Newest: tx.st.head, UpdatedAt: event.FormatTime(tx.t.now())}
+	if planted.Bug("progress not stored") {
+		return nil
+	}
+	return tx.progress.Put(key, p.encode(key))
+}
+
+// Ack records that consumer has processed every event up to and including id. It
+// moves progress forward only: an id at or below it changes nothing.
+//
+// Ack returns ErrNoSubscription, and ErrInvalid for an id that is negative or
+// above the newest event.
+func (t *Thread) Ack(ctx context.Context, consumer string, id int64) error {
+	return t.Update(ctx, func(tx *Tx) error { return tx.Ack(consumer, id) })
+}
+
+// Ack is Thread.Ack in this transaction.
+func (tx *Tx) Ack(consumer string, id int64) error {
+	if _, err := tx.subscription(consumer); err != nil {
+		return err
+	}
+	if id < 0 || id > tx.st.head {
+		return invalidf("event %d does not exist, the newest is %d", id, tx.st.head)
+	}
+	p, _, err := tx.Progress(consumer)
+	if err != nil || id <= p.From() {
+		return err
+	}
+	return tx.setProgress(consumer, id)
+}
+
+// Page is the answer of Pop.
+type Page struct {
+	Previous int64 // last_acked_id before the call, 0 when there was none
+	Newest   int64 // newest id at the call
+	// Events are the next events of the consumer, to be ranged over once. A long
+	// page is read as it is ranged over, with nothing open or locked meanwhile.
+	Events iter.Seq2[event.Event, error]
+}
+
+// Pop records that consumer has processed every event up to and including
+// lastAcked, and returns the next events that match its filter, in id order, at
+// most limit, or all for limit 0.
+//
+// Both happen in one transaction. Progress may move backwards: the events after
+// lastAcked are then delivered again (seed 000, section 6.1). When the filter
+// fails on an event of the page, nothing is changed.
+//
+// Pop returns ErrNoSubscription for an unknown consumer, *filter.Error for an
+// imported filter that is not one, filter.ErrRuntime, ErrInvalid for a negative
+// number, ErrBusy and ErrUnknownOutcome.
+func (t *Thread) Pop(ctx context.Context, consumer string, lastAcked, limit int64) (Page, error) {
+	if lastAcked < 0 || limit < 0 {
+		return Page{}, invalidf("last acked id and limit are not negative")
+	}
+	if limit == 0 {
+		limit = math.MaxInt64
+	}
+	for {
+		where, err := t.filterOf(ctx, consumer)
+		if err != nil {
+			return Page{}, err
+		}
+		f, err := filter.Compile(where)
+		if err != nil {
+			return Page{}, err
+		}
+		page, err := t.popWith(ctx, consumer, f, lastAcked, limit)
+		if err != errFilterChanged {
+			return page, err
+		}
+	}
+}
+
+func (t *Thread) filterOf(ctx context.Context, consumer string) (where string, err error) {
+	err = t.read(ctx, func(tx *Tx) error {
+		s, err := tx.subscription(consumer)
+		if err == nil {
+			where = s.Where()
+		}
+		return err
+	})
+	return where, err
+}
+
+var errFilterChanged = errors.New("the consumer has another filter by now")
+
+// popWith is Pop with a filter that was compiled outside of the lock. It returns
+// errFilterChanged when the consumer has another one by now.
+func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter, lastAcked, limit int64) (page Page, err error) {
+	r := reading{t: t, verdicts: newVerdicts(f), after: lastAcked, upto: math.MaxInt64, limit: limit}
+	tried := r
+	if f.CanFail() {
+		// Everything that is there is tried without holding up writers; what comes
+		// meanwhile is tried below.
+		if err := tried.rehearse(ctx); err != nil {
+			return page, err
+		}
+	}
+	var first []event.Event
+	err = t.Update(ctx, func(tx *Tx) error {
+		s, err := tx.subscription(consumer)
+		if err != nil {
+			return err
+		}
+		if s.Where() != f.Text() {
+			return errFilterChanged
+		}
+		p, _, err := tx.Progress(consumer)
+		if err != nil {
+			return err
+		}
+		page.Previous, page.Newest = p.LastAcked, tx.st.head
+		if f.CanFail() && !tried.done() {
+			if _, err := tx.search(tried.verdicts).run(tried.after, tx.st.head, tried.count); err != nil {
+				return err
+			}
+		}
+		if err := tx.setProgress(consumer, lastAcked); err != nil {
+			return err
+		}
+		first, err = r.slice(tx)
+		return err
+	})
+	page.Events = func(yield func(event.Event, error) bool) {
+		for _, e := range first {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		r.all(ctx, yield)
+	}
+	return page, err
+}

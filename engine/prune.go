@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"thread/event"
+	"thread/index"
+)
+
+// Retention says which events Prune drops. Exactly one of KeepLast, OlderThan
+// and Acked is set. Events are dropped from the oldest on, never out of the
+// middle.
+type Retention struct {
+	// KeepLast keeps the newest so many events. Zero keeps none; nil is not set.
+	KeepLast *int64
+	// OlderThan drops the oldest events whose created_at lies before that moment,
+	// up to the first one that is younger or has a created_at that is no time.
+	OlderThan time.Time
+	// Acked drops what every consumer has acked; nothing when there is none.
+	Acked bool
+
+	// Force drops events that a consumer has not acked, too.
+	Force bool
+	// DryRun only says what would be dropped.
+	DryRun bool
+}
+
+// HeldBackError says that a consumer has not acked an event that Prune would
+// drop.
+type HeldBackError struct {
+	Consumer  string
+	LastAcked int64 // everything up to here is acked
+	First     int64 // the first event that waits for the consumer
+	Through   int64 // what Prune would drop reaches up to here
+}
+
+func (e *HeldBackError) Error() string {
+	return fmt.Sprintf("consumer %q has not acked event %d", e.Consumer, e.First)
+}
+
+// Prune drops old events by writing the database anew without them; see Compact
+// for what that means to others. Ids never come back, the count of events ever
+// stored stays, and so does events.jsonl.
+//
+// Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer
+// has an unread event among them that matches its filter, unless Force is set;
+// ErrInvalid for a Retention that is not one; and the errors of Compact.
+func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
+	if err := r.validate(); err != nil {
+		return Compaction{}, err
+	}
+	through := func(tx *Tx) (int64, error) {
+		id, err := r.through(tx)
+		if err == nil && !r.Force && id > 0 {
+			err = tx.heldBack(id)
+		}
+		return id, err
+	}
+	if !r.DryRun {
+		return t.rewrite(ctx, through, false)
+	}
+	var c Compaction
+	err := t.View(ctx, func(tx *Tx) (err error) {
+		if c.Through, err = through(tx); err != nil {
+			return err
+		}
+		c.Dropped, err = tx.storedThrough(c.Through)
+		c.Kept = tx.st.stored - c.Dropped
+		c.Before = tx.b.Size()
+		c.Size = c.Before
+		return err
+	})
+	return c, err
+}
+
+func (r *Retention) validate() error {
+	set := 0
+	for _, is := range []bool{r.KeepLast != nil, !r.OlderThan.IsZero(), r.Acked} {
+		if is {
+			set++
+		}
+	}
+	if set != 1 {
+		return invalidf("exactly one of keep last, older than and acked")
+	}
+	if r.KeepLast != nil && *r.KeepLast < 0 {
+		return invalidf("keep last is negative")
+	}
+	return nil
+}
+
+// through returns the id up to which events are to be dropped, 0 for none.
+func (r *Retention) through(tx *Tx) (int64, error) {
+	switch {
+	case r.Acked:
+		return tx.ackedThrough()
+	case r.KeepLast != nil:
+		return tx.beforeNewest(*r.KeepLast)
+	}
+	last := int64(0)
+	err := tx.eventsAfter(0, func(e *event.Event) error {
+		if at, err := time.Parse(time.RFC3339, e.CreatedAt); err != nil || !at.Before(r.OlderThan) {
+			return errYoung
+		}
+		last = e.ID
+		return nil
+	})
+	if err == errYoung {
+		err = nil
+	}
+	return last, err
+}
+
+var errYoung = fmt.Errorf("an event that is kept")
+
+// ackedThrough returns the id up to which every consumer has acked, 0 when no
+// event is left there.
+func (tx *Tx) ackedThrough() (int64, error) {
+	list, err := tx.subscriptionList()
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	upto := tx.st.head
+	for _, s := range list {
+		p, _, err := tx.Progress(s.Consumer)
+		if err != nil {
+			return 0, err
+		}
+		upto = min(upto, p.From())
+	}
+	if err := index.CheckPath(tx.events, nil); err != nil {
+		return 0, err
+	}
+	first, _ := tx.events.Cursor().First()
+	if first == nil || mustID(first) > upto {
+		return 0, nil // they are gone already
+	}
+	return upto, nil
+}
+
+// beforeNewest returns the id of the event before the newest n, 0 when there
+// are not more than n.
+func (tx *Tx) beforeNewest(n int64) (int64, error) {
+	if n >= tx.st.stored {
+		return 0, nil
+	}
+	if err := index.CheckTree(tx.events); err != nil {
+		return 0, err
+	}
+	c := tx.events.Cursor()
+	k, _ := c.Last()
+	for k != nil && mustID(k) > tx.st.head { // a batch that did not end
+		k, _ = c.Prev()
+	}
+	for ; k != nil && n > 0; n-- {
+		last := mustID(k)
+		if k, _ = c.Prev(); k != nil && mustID(k) >= last {
+			return 0, corruptEvent(k)
+		}
+	}
+	if k == nil {
+		return 0, nil
+	}
+	return eventID(k)
+}
+
+// mustID is eventID, 0 for what is no id.
+func mustID(key []byte) int64 {
+	id, err := eventID(key)
+	if err != nil {
+		return 0
+	}
+	return id
+}
+
+// storedThrough returns how many events with an id up to through there are.
+func (tx *Tx) storedThrough(through int64) (n int64, err error) {
+	if through == 0 {
+		return 0, nil
+	}
+	_, err = tx.search(newVerdicts(nil)).run(0, through, func(*hit) (bool, error) {
+		n++
+		return true, nil
+	})
+	return n, err
+}
+
+// heldBack returns a *HeldBackError for the first consumer, in the order of
+// subscription, with an unread event up to through that matches. A filter that
+// cannot say holds everything back.
+func (tx *Tx) heldBack(through int64) error {
+	list, err := tx.subscriptionList()
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		d, err := tx.due(s, 0)
+		if err != nil {
+			return err
+		}
+		from := d.Progress.From()
+		if d.Err != nil && from < through {
+			d.First = from + 1
+		}
+		if d.First != 0 && d.First <= through {
+			return &HeldBackError{Consumer: s.Consumer, LastAcked: from, First: d.First, Through: through}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"thread/event"
+	"thread/internal/planted"
+	"thread/jsonlog"
+	"thread/lock"
+)
+
+// write is one request in the queue of a handle: either drafts to push or a
+// function to run. Exactly one goroutine, the leader, has the database; when it
+// is done it makes the first of those who came meanwhile the next leader. A
+// leader takes all pushes at the head of the queue into its own transaction, so
+// that they share its two syncs.
+type write struct {
+	drafts []event.Draft
+	fn     func(tx *Tx) error
+
+	ctx  context.Context
+	lead chan struct{} // closed: you are the leader
+	done chan struct{} // closed: the fields below are set
+
+	events     []event.Event
+	duplicates []Duplicate
+	subscribed bool
+	warning    error
+	err        error
+}
+
+// The bounds of one transaction: drafts, and bytes of content.
+const (
+	maxGroup      = 10000
+	maxGroupBytes = 32 << 20
+)
+
+func (w *write) bytes() (n int) {
+	for i := range w.drafts {
+		n += len(w.drafts[i].Content)
+	}
+	return n
+}
+
+func (t *Thread) write(ctx context.Context, w *write) error {
+	w.ctx, w.lead, w.done = ctx, make(chan struct{}), make(chan struct{})
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return ErrClosed
+	}
+	t.waiting = append(t.waiting, w)
+	if !t.writing {
+		t.writing = true
+		close(w.lead)
+	}
+	t.mu.Unlock()
+
+	select {
+	case <-w.lead:
+		t.leadGroup()
+	case <-w.done:
+	case <-ctx.Done():
+		if t.withdraw(w) {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-w.lead:
+			t.leadGroup()
+		case <-w.done:
+		}
+	}
+	return w.err
+}
+
+// withdraw takes w out of the queue unless a leader has it, or it is the leader.
+func (t *Thread) withdraw(w *write) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-w.lead:
+		return false
+	default:
+	}
+	i := slices.Index(t.waiting, w)
+	if i < 0 {
+		return false
+	}
+	t.waiting = slices.Delete(t.waiting, i, i+1)
+	return true
+}
+
+// leadGroup carries out the first request and the pushes right behind it, and
+// hands the lead on. It is called by the first request's goroutine.
+func (t *Thread) leadGroup() {
+	var group []*write
+	defer func() { // a panic of the caller's function must not stop the others
+		t.mu.Lock()
+		if len(t.waiting) > 0 {
+			close(t.waiting[0].lead)
+		} else {
+			t.writing = false
+		}
+		t.mu.Unlock()
+		for _, w := range group {
+			close(w.done)
+		}
+	}()
+	t.mu.Lock()
+	first := t.waiting[0]
+	t.mu.Unlock()
+	take := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		n, drafts, size := 1, len(first.drafts), first.bytes()
+		for ; first.fn == nil && n < len(t.waiting) && t.waiting[n].fn == nil; n++ {
+			drafts, size = drafts+len(t.waiting[n].drafts), size+t.waiting[n].bytes()
+			if drafts > t.maxGroup || size > maxGroupBytes {
+				break
+			}
+		}
+		group = slices.Clone(t.waiting[:n])
+		t.waiting = slices.Delete(t.waiting, 0, n)
+	}
+	// Whoever comes while we wait for the lock can still join.
+	err := t.lockedWrite(first.ctx, take, func(tx *Tx) (err error) {
+		if first.fn != nil {
+			return callOut(func() error { return first.fn(tx) })
+		}
+		createdAt := event.FormatTime(t.now())
+		for _, w := range group {
+			w.events = make([]event.Event, len(w.drafts))
+			for i := range w.drafts {
+				var duplicate bool
+				if w.events[i], duplicate, err = tx.pushOnce(&w.drafts[i], createdAt); err != nil {
+					return err
+				}
+				if duplicate {
+					w.duplicates = append(w.duplicates, Duplicate{int64(i), w.events[i].ID})
+				}
+			}
+			w.subscribed = tx.hasSubscriptions()
+		}
+		return tx.sweepKeys()
+	}, func(warning error) {
+		for _, w := range group {
+			w.warning = warning
+		}
+	})
+	if group == nil { // the database could not be opened: the next leader tries for itself
+		t.mu.Lock()
+		group, t.waiting = []*write{first}, slices.Delete(t.waiting, 0, 1)
+		t.mu.Unlock()
+	}
+	for _, w := range group {
+		w.err = err
+	}
+}
+
+// lockedWrite opens the database for writing, calls locked, and runs fn in one
+// durable transaction. Events that fn pushes are appended to events.jsonl after
+// the commit, under the same lock; when that fails the events are stored all the
+// same, warn is told, and the next write heals the file.
+func (t *Thread) lockedWrite(ctx context.Context, locked func(), fn func(tx *Tx) error, warn func(error)) error {
+	db, err := t.open(ctx, lock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	locked()
+	return guard(func() error {
+		if err := t.clearBeyondHead(db); err != nil {
+			return err
+		}
+		b, err := db.Begin(true)
+		if err != nil {
+			return err
+		}
+		defer b.Rollback()
+		tx, err := newTx(t, b)
+		if err != nil {
+			return err
+		}
+		if planted.Bug("lock dropped early") {
+			dropLock(db.file)
+		}
+		log := lines{t: t, tx: tx}
+		defer log.close()
+		tx.pushed = log.add
+		if err := fn(tx); err != nil {
+			return err
+		}
+		if planted.Bug("line before commit") {
+			log.write()
+			log.text = nil
+		}
+		if err := tx.commit(db, true); err != nil && !planted.Bug("failed commit acknowledged") {
+			return err
+		}
+		warn(warnBehind(log.write()))
+		return nil
+	})
+}
+
+// warnBehind words the failure to append to events.jsonl, which keeps no push
+// from succeeding.
+func warnBehind(err error) error {
+	if err != nil {
+		err = fmt.Errorf("events.jsonl is behind: %w", err)
+	}
+	return err
+}
+
+// commit makes the transaction durable. A transaction that is not the last of
+// its batch changes nothing that anyone can see, so that its outcome is known.
+func (tx *Tx) commit(db *database, last bool) error {
+	if err := tx.saveState(); err != nil {
+		return err
+	}
+	id := uint64(tx.b.ID())
+	if err := tx.b.Commit(); err != nil {
+		// bbolt syncs the pages, then writes and syncs the meta page. Once that
+		// page is written, readers see the change, synced or not.
+		if at := committed(db.file); last && (at == 0 || at >= id) && !planted.Bug("unknown outcome called a failure") {
+			return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		}
+		return err
+	}
+	return nil
+}
+
+// lines collects the lines that a transaction adds to events.jsonl.
+type lines struct {
+	t    *Thread
+	tx   *Tx
+	file *jsonlog.Events
+	err  error // the file cannot be written
+	text []byte
+}
+
+// add accounts for e, before the commit, so that the database knows how the
+// file has to look after it.
+func (l *lines) add(e *event.Event) {
+	if l.file == nil && l.err == nil {
+		l.err = l.open(e.ID - 1)
+	}
+	start := len(l.text)
+	l.text = append(e.AppendJSON(l.text), '\n')
+	l.tx.st.log.Add(e.ID, len(l.text)-start)
+}
+
+// open opens the file and brings it to where it was before this transaction.
+func (l *lines) open(head int64) (err error) {
+	if l.file, err = jsonlog.OpenEvents(l.t.dir); err != nil {
+		l.file = nil
+		return err
+	}
+	l.tx.st.log, err = l.file.Prepare(l.tx.st.log, head, l.t.now(), func(after int64, emit func(*event.Event) error) error {
+		return l.tx.eventsAfter(after, emit)
+	})
+	return err
+}
+
+func (l *lines) write() error {
+	if l.err != nil || l.file == nil {
+		return l.err
+	}
+	if len(l.text) <= 64<<10 {
+		return l.file.AppendLine(l.text)
+	}
+	return l.file.Append(func(w io.Writer) error { _, err := w.Write(l.text); return err })
+}
+
+func (l *lines) close() {
+	if l.file != nil {
+		l.file.Close()
+	}
+}

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"thread/event"
+	"thread/lock"
+)
+
+// TestManyGoroutines: pushes of many goroutines on two handles all get an id of
+// their own, each goroutine's in its order, and events.jsonl has them in order;
+// functions, failing ones too, keep out of their way.
+func TestManyGoroutines(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "inbox")
+	a, err := Init(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const goroutines, each = 16, 40
+	broken := errors.New("broken")
+	var mu sync.Mutex
+	seen := map[int64]bool{}
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		th := []*Thread{a, b}[g%2]
+		wg.Go(func() {
+			var last int64
+			for i := range each {
+				e, err := th.Push(ctx, event.Draft{Source: fmt.Sprint(g), Type: "t", Content: fmt.Sprint(i)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if seen[e.ID] || e.ID <= last {
+					t.Errorf("id %d after %d", e.ID, last)
+				}
+				seen[e.ID] = true
+				mu.Unlock()
+				last = e.ID
+				if i%10 == 0 {
+					err := th.Update(ctx, func(tx *Tx) error {
+						if _, err := tx.Push(event.Draft{Source: "lost", Type: "t"}); err != nil {
+							return err
+						}
+						return broken
+					})
+					if err != broken {
+						t.Errorf("got %v", err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	es, err := a.Peek(ctx, Query{})
+	if err != nil || len(es) != goroutines*each {
+		t.Fatalf("%d events, %v", len(es), err)
+	}
+	var want []byte
+	for i, e := range es {
+		if e.ID != int64(i+1) || e.Source == "lost" {
+			t.Fatalf("event %d is %+v", i+1, e)
+		}
+		want = append(e.AppendJSON(want), '\n')
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "events.jsonl")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("events.jsonl differs, %v", err)
+	}
+}
+
+// TestCanceledWhileWaiting: a call whose context ends while another process has
+// the database returns at once, stores nothing, and does not disturb the ones
+// behind it.
+func TestCanceledWhileWaiting(t *testing.T) {
+	th, err := Init(filepath.Join(t.TempDir(), "inbox"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(th.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := other.open(ctx, lock.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("no longer needed")
+	first, cancel := context.WithCancelCause(ctx)
+	results := make(chan error, 3)
+	for i, c := range []context.Context{first, first, ctx} {
+		go func() {
+			_, err := th.Push(c, event.Draft{Source: fmt.Sprint(i), Type: "t"})
+			results <- err
+		}()
+	}
+	cancel(cause)
+	for range 2 {
+		if err := <-results; !errors.Is(err, cause) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+	es, err := th.Peek(ctx, Query{})
+	if err != nil || len(es) != 1 || es[0].Source != "2" {
+		t.Errorf("got %+v, %v", es, err)
+	}
+}
+
+// TestBusy: the wait for the database ends, and says so.
+func TestBusy(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "inbox")
+	th, err := Init(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := th.open(ctx, lock.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	hasty, err := Open(dir, WithLockWait(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hasty.Push(ctx, event.Draft{Source: "a", Type: "t"}); !errors.Is(err, ErrBusy) {
+		t.Errorf("push: %v", err)
+	}
+	if _, err := hasty.Peek(ctx, Query{}); !errors.Is(err, ErrBusy) {
+		t.Errorf("peek: %v", err)
+	}
+}

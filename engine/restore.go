@@ -1,0 +1,338 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+	"thread/jsonlog"
+	"thread/lock"
+)
+
+// Restore builds a thread out of events that have ids and times already, in
+// bounded memory and beside the directory's present database: nothing of it is
+// visible before Publish. It is used by one goroutine, in this order: Event,
+// Subscription, Progress and Extra in any order, then Finish, Publish, and in any
+// case Close.
+type Restore struct {
+	t    *Thread
+	held *lock.File
+	made []string // what StartRestore created, parents first
+	tmp  string
+	db   *bbolt.DB
+	tx   *Tx
+	n    int // puts in tx
+	size int // and their bytes
+	done bool
+}
+
+// StartRestore begins to build the thread directory dir, which is created with
+// its parents where it is missing. With replace, the directory has an events.db
+// of another kind already, and Publish puts the new one in its place; without, an
+// events.db there is ErrExists.
+//
+// StartRestore returns ErrNotDir, and ErrBusy when another process creates or
+// restores a thread in dir.
+func StartRestore(dir string, replace bool) (r *Restore, err error) {
+	t, err := newThread(dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	r = &Restore{t: t, tmp: t.path(databaseName + ".new")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	r.made = missing(t.dir)
+	for _, d := range []string{t.path(runName), t.path(logsName), t.path("events.jsonl")} {
+		if _, err := os.Lstat(d); errors.Is(err, os.ErrNotExist) {
+			r.made = append(r.made, d)
+		}
+	}
+	if replace {
+		if err := os.MkdirAll(t.path(runName), dirMode); err != nil {
+			return r, err
+		}
+	} else if err := t.makeDirs(); err != nil {
+		r.made = nil
+		return r, err
+	}
+	if r.held, err = lock.Try(t.path(runName, initLockName), lock.Exclusive); err != nil {
+		r.made = nil
+		if errors.Is(err, lock.ErrHeld) {
+			err = fmt.Errorf("%w: another init or import is at work", ErrBusy)
+		}
+		return r, err
+	}
+	if _, err := os.Lstat(t.path(databaseName)); err == nil && !replace {
+		return r, fmt.Errorf("%w: %s", ErrExists, t.dir)
+	}
+	if err := os.Remove(r.tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return r, err
+	}
+	if err := createDatabase(r.tmp, func(*bbolt.Tx) error { return nil }); err != nil {
+		return r, err
+	}
+	// Nothing is synced before all is there.
+	r.db, err = bbolt.Open(r.tmp, fileMode, &bbolt.Options{
+		NoStatistics: true, FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true,
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, r.begin()
+}
+
+// missing returns dir and those of its parents that do not exist, the outermost
+// first.
+func missing(dir string) (dirs []string) {
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			slices.Reverse(dirs)
+			return dirs
+		}
+		dirs = append(dirs, dir)
+	}
+}
+
+func (r *Restore) begin() error {
+	b, err := r.db.Begin(true)
+	if err != nil {
+		return err
+	}
+	tx, err := newTx(r.t, b)
+	if err != nil {
+		b.Rollback()
+		return err
+	}
+	if r.tx != nil {
+		tx.tail = r.tx.tail
+	}
+	r.tx, r.n, r.size = tx, 0, 0
+	return nil
+}
+
+// wrote counts a put into the transaction and starts the next one when it is
+// full.
+func (r *Restore) wrote(bytes int) error {
+	r.n++
+	r.size += bytes
+	if r.n < maxGroup && r.size < maxGroupBytes/4 {
+		return nil
+	}
+	if err := r.commit(); err != nil {
+		return err
+	}
+	return r.begin()
+}
+
+func (r *Restore) commit() error {
+	err := r.tx.saveState()
+	if err == nil {
+		err = r.tx.b.Commit()
+	}
+	if err != nil {
+		return err
+	}
+	if math.MaxInt == math.MaxInt32 {
+		if info, err := os.Stat(r.tmp); err == nil && info.Size() > 1<<30 {
+			return fmt.Errorf("%w: %d bytes", ErrTooLarge, info.Size())
+		}
+	}
+	return nil
+}
+
+// Event stores an event as it is: its text need not be valid UTF-8 nor within
+// the bounds of a push. Ids are positive and rise; otherwise Event returns
+// ErrInvalid.
+func (r *Restore) Event(e *event.Event) error {
+	if e.ID <= r.tx.st.head {
+		return invalidf("event id %d after %d", e.ID, r.tx.st.head)
+	}
+	if err := r.tx.insert(e); err != nil {
+		return err
+	}
+	return r.wrote(len(e.Content) + 64)
+}
+
+// Subscription stores a subscription with its filter, whether that is one or
+// not. Ordinal puts it in its place among the others: it is positive and unique.
+// Options is what Subscription.Options returned, or nil. An empty or overlong
+// consumer is ErrInvalid, and so is one that was stored before.
+func (r *Restore) Subscription(s Subscription, ordinal uint64, options []byte) error {
+	if err := checkConsumer(s.Consumer); err != nil {
+		return err
+	}
+	key := consumerKey(s.Consumer)
+	if ordinal == 0 || r.tx.subscriptions.Get(key) != nil {
+		return invalidf("subscription %q", s.Consumer)
+	}
+	if options != nil {
+		o, err := decodeSubscription(key, options)
+		if err != nil {
+			return err
+		}
+		o.Handler, o.Filter = s.Handler, s.Filter
+		s = *o
+	}
+	s.ordinal = ordinal
+	if ordinal > r.tx.subscriptions.Sequence() {
+		if err := r.tx.subscriptions.SetSequence(ordinal); err != nil {
+			return err
+		}
+	}
+	return errors.Join(r.tx.subscriptions.Put(key, s.encode()), r.wrote(len(s.Handler)))
+}
+
+// Progress stores how far a consumer is. It need not be subscribed. An empty or
+// overlong consumer is ErrInvalid.
+func (r *Restore) Progress(consumer string, p Progress) error {
+	if err := checkConsumer(consumer); err != nil {
+		return err
+	}
+	key := consumerKey(consumer)
+	return errors.Join(r.tx.progress.Put(key, p.encode(key)), r.wrote(len(p.UpdatedAt)))
+}
+
+// Extra stores an entry of a bucket that Snapshot carried.
+func (r *Restore) Extra(x Extra) error {
+	if len(x.Bucket) == 0 {
+		return invalidf("an entry without a bucket")
+	}
+	b, err := r.tx.extraBucket(x.Bucket[0])
+	for _, name := range x.Bucket[min(1, len(x.Bucket)):] {
+		if err == nil {
+			b, err = b.CreateBucketIfNotExists([]byte(name))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if x.Key == nil {
+		return b.SetSequence(x.Sequence)
+	}
+	return errors.Join(b.Put(x.Key, x.Value), r.wrote(len(x.Key)+len(x.Value)))
+}
+
+// Head returns the id of the newest event so far.
+func (r *Restore) Head() int64 { return r.tx.st.head }
+
+// Finish makes the database durable under its temporary name. The next id is
+// lastID + 1, or follows the newest event if that is above; pruned is how many
+// events were stored once and are not here any more. The newest 10,000 events are written
+// to events.jsonl unless there is such a file.
+func (r *Restore) Finish(lastID, pruned int64) error {
+	if pruned < 0 {
+		return invalidf("a negative number of pruned events")
+	}
+	st := &r.tx.st
+	st.lastID, st.count, r.tx.changed = max(lastID, st.head), st.count+pruned, true
+	if err := r.writeLines(); err != nil {
+		return err
+	}
+	if err := r.commit(); err != nil {
+		return err
+	}
+	r.tx = nil
+	db := r.db
+	r.db = nil
+	if err := errors.Join(db.Sync(), db.Close()); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.tmp, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Sync(), f.Close())
+	r.done = err == nil
+	return err
+}
+
+// writeLines writes events.jsonl. The database knows nothing of it, so that the
+// next push adopts it like any other that was there before.
+func (r *Restore) writeLines() error {
+	if _, err := os.Lstat(r.t.path("events.jsonl")); err == nil {
+		return nil
+	}
+	after, err := r.before(jsonlog.MaxLines)
+	if err != nil {
+		return err
+	}
+	file, err := jsonlog.OpenEvents(r.t.dir)
+	if err != nil {
+		return err
+	}
+	err = file.Append(func(w io.Writer) error {
+		var line []byte
+		return r.tx.eventsAfter(after, func(e *event.Event) error {
+			line = append(e.AppendJSON(line[:0]), '\n')
+			_, err := w.Write(line)
+			return err
+		})
+	})
+	return errors.Join(err, file.Close())
+}
+
+// before returns the id after which the newest n events come.
+func (r *Restore) before(n int) (int64, error) {
+	c := r.tx.events.Cursor()
+	k, _ := c.Last()
+	for ; k != nil && n > 0; n-- {
+		k, _ = c.Prev()
+	}
+	if k == nil {
+		return 0, nil
+	}
+	return eventID(k)
+}
+
+// Publish gives the finished database its name, in one step and durably.
+func (r *Restore) Publish() error {
+	if !r.done {
+		return invalidf("Publish before Finish")
+	}
+	if err := os.Rename(r.tmp, r.t.path(databaseName)); err != nil {
+		return err
+	}
+	r.made = nil
+	if err := os.MkdirAll(r.t.path(logsName), dirMode); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(r.t.dir), syncDir(filepath.Dir(r.t.dir)))
+}
+
+// Close ends the restore. Without a Publish before, everything that it made is
+// removed again.
+func (r *Restore) Close() error {
+	var errs []error
+	if r.db != nil {
+		if r.tx != nil {
+			r.tx.b.Rollback()
+		}
+		errs = append(errs, r.db.Close())
+		r.db = nil
+	}
+	if r.held != nil {
+		if err := os.Remove(r.tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		if len(r.made) > 0 {
+			os.Remove(r.t.path(runName, initLockName))
+		}
+		errs = append(errs, r.held.Close())
+		r.held = nil
+	}
+	for i := len(r.made) - 1; i >= 0; i-- {
+		os.Remove(r.made[i]) // a directory that somebody else uses by now stays
+	}
+	r.made = nil
+	return errors.Join(errs...)
+}

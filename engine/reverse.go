@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"thread/event"
+	"thread/filter"
+)
+
+// The widths of the windows, in ids, through which events are read newest first:
+// each is searched forward, in one short transaction.
+const (
+	firstWindow  = 256
+	windowEvents = 512              // at most so many are returned of one
+	quickWindow  = time.Millisecond // one that took less is followed by a wider one
+)
+
+// newestFirst yields the selected events from the newest to the oldest.
+func (t *Thread) newestFirst(ctx context.Context, f *filter.Filter, after, limit int64, yield func(event.Event, error) bool) {
+	if f.CanFail() {
+		// An error is to stand alone, so all that would be read is tried first.
+		for _, err := range t.backward(ctx, f, after, limit, false) {
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+		}
+	}
+	for e, err := range t.backward(ctx, f, after, limit, true) {
+		if !yield(e, err) {
+			return
+		}
+	}
+}
+
+// backward goes through the windows. Without load, events have nothing but ids.
+func (t *Thread) backward(ctx context.Context, f *filter.Filter, after, limit int64, load bool) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		upto, width := int64(-1), int64(firstWindow)
+		for v := newVerdicts(f); limit > 0 && upto != 0; {
+			var found []event.Event
+			err := t.read(ctx, func(tx *Tx) (err error) {
+				if upto < 0 {
+					upto = tx.st.head
+				}
+				start := time.Now()
+				from := max(after, upto-width)
+				if found, upto, err = tx.window(v, from, upto, limit, load); time.Since(start) < quickWindow {
+					width *= 2
+				}
+				if upto <= after {
+					upto = 0
+				}
+				return err
+			})
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+			for _, e := range found {
+				limit--
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// window returns the last matching events in (from, upto], newest first: at most
+// limit, and fewer when they are large. What is older than the last one, down to
+// rest, was not looked at; rest is from when everything was.
+func (tx *Tx) window(v *verdicts, from, upto, limit int64, load bool) (events []event.Event, rest int64, err error) {
+	limit = min(limit, windowEvents)
+	var hits []hit
+	s := tx.search(v)
+	rest = from
+	if _, err := s.run(from, upto, func(h *hit) (bool, error) {
+		if int64(len(hits)) == 2*limit {
+			hits = append(hits[:0], hits[limit:]...)
+			rest = hits[0].id - 1
+		}
+		hits = append(hits, *h)
+		return true, nil
+	}); err != nil {
+		return nil, 0, err
+	}
+	if n := int64(len(hits)) - limit; n > 0 {
+		hits = hits[n:]
+		rest = hits[0].id - 1
+	}
+	size := 0
+	for _, h := range slices.Backward(hits) {
+		e := event.Event{ID: h.id}
+		if load {
+			var ok bool
+			if e, ok, err = tx.event(h.id); err == nil && !ok {
+				err = corruptEvent(eventKey(h.id))
+			}
+			if err != nil {
+				return nil, 0, err
+			}
+		}
+		events = append(events, e)
+		if size += len(e.Content); size > sliceBytes {
+			return events, e.ID - 1, nil
+		}
+	}
+	return events, rest, nil
+}

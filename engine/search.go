@@ -1,0 +1,387 @@
+package engine
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+	"unsafe"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+	"thread/filter"
+	"thread/index"
+)
+
+// search finds the events that match a filter, in id order, and reads as few as
+// it can: first the series decide, off the column, and only where they leave it
+// open is the event read.
+type search struct {
+	tx *Tx
+	*verdicts
+	cursor eventCursor
+	hit    hit        // the event that is looked at
+	row    filter.Row // what the filter sees of it
+
+	// deadline ends a run early, so that writers need not wait for a long one. It
+	// is looked at between blocks and every few dozen events that are read.
+	deadline time.Time
+	read     int // events read
+}
+
+// verdicts is what a search knows of its filter. It may be kept for a later
+// transaction: series ids never change their meaning.
+type verdicts struct {
+	f       *filter.Filter // nil: everything matches
+	matcher *filter.Matcher
+	tables
+	primed int64 // every series with an event up to this id was asked, 0: none was
+	first  int64 // up to primed, no event below this id matches
+}
+
+// tables are by series id.
+type tables struct {
+	skip  []bool // nothing in it matches; unknown ones are false
+	sure  []bool // everything in it matches
+	asked []bool // skip and sure are set
+	seen  []*index.Series
+}
+
+func newVerdicts(f *filter.Filter) *verdicts { return newVerdictsIn(f, tables{}) }
+
+// newVerdictsIn uses the tables of verdicts that are not needed any more: for
+// thousands of filters in a row they are most of the work.
+func newVerdictsIn(f *filter.Filter, t tables) *verdicts {
+	if f != nil && f.Text() == "" {
+		f = nil
+	}
+	clear(t.skip)
+	clear(t.sure)
+	clear(t.asked)
+	return &verdicts{f: f, tables: t}
+}
+
+// series returns the series of a visible event.
+func (s *search) series(id uint32) (*index.Series, error) {
+	if int64(id) < int64(len(s.seen)) && s.seen[id] != nil {
+		return s.seen[id], nil
+	}
+	series, err := s.tx.dict.Get(id)
+	if err == nil {
+		s.grow(id)
+		s.seen[id] = series
+	}
+	return series, err
+}
+
+// primeAfter is how many blocks a run goes through before it asks the filter
+// about all series at once: a short page sees few of them, a long search gains
+// from knowing that there is nothing to find.
+const primeAfter = 8
+
+func (tx *Tx) search(v *verdicts) *search {
+	return &search{tx: tx, verdicts: v, cursor: eventCursor{b: tx.events, c: tx.events.Cursor()}}
+}
+
+// hit is a matching event. rec is only read when the search was told to read
+// events, or had to.
+type hit struct {
+	id     int64
+	series uint32
+	rec    record
+	read   bool
+}
+
+// run calls fn for the matching events in (after, upto], in order, until it
+// returns false. It returns the id up to which everything was looked at: upto at
+// the end, less when fn or the deadline ended the run.
+func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) (pos int64, err error) {
+	after, upto = max(after, 0), min(upto, s.tx.st.head)
+	end := upto
+	if s.f != nil {
+		low, high := s.f.IDRange()
+		if low > after {
+			after = low - 1
+		}
+		upto = min(upto, high)
+	}
+	if after >= upto {
+		return max(end, after), nil
+	}
+	blocks := index.BlocksAfter(s.tx.columns, after)
+	pos = after
+	for n := s.primeSoon(); pos < upto; n++ {
+		if n == primeAfter {
+			if err := s.prime(); err != nil {
+				return pos, err
+			}
+			if s.first > upto {
+				return end, nil
+			}
+			if s.first-1 > pos+index.BlockEvents {
+				pos = s.first - 1
+				blocks = index.BlocksAfter(s.tx.columns, pos)
+			}
+		}
+		b, ok, err := blocks.Next()
+		if err != nil {
+			return pos, err
+		}
+		if !ok {
+			break
+		}
+		more, at, err := s.block(&b, pos, upto, fn)
+		if err != nil || !more {
+			return at, err
+		}
+		pos = max(pos, min(b.Last, upto))
+		if s.late() {
+			return pos, nil
+		}
+	}
+	if pos < upto {
+		t, err := s.tx.loadTail(s.tx.st.head)
+		if err != nil {
+			return pos, err
+		}
+		if more, at, err := s.block(t.asBlock(), pos, upto, fn); err != nil || !more {
+			return at, err
+		}
+	}
+	return end, nil
+}
+
+// primeSoon returns how many blocks a run may count as gone through already: all
+// of them for a filter on one source, whose few series are found with one seek.
+func (s *search) primeSoon() int {
+	if s.f != nil {
+		if _, _, exact := s.f.SourceRange(); exact {
+			return primeAfter
+		}
+	}
+	return 0
+}
+
+func (s *search) late() bool { return !s.deadline.IsZero() && time.Now().After(s.deadline) }
+
+// lateEvery is how many events are read between two looks at the clock.
+const lateEvery = 64
+
+func (s *search) block(b *index.Block, after, upto int64, fn func(h *hit) (bool, error)) (more bool, pos int64, err error) {
+	pos = after
+	for i := b.After(after); ; i++ {
+		if i = b.Next(i, s.skip); i == b.Count {
+			return true, min(upto, b.Last), nil
+		}
+		id := b.ID(i)
+		if id > upto {
+			return true, upto, nil
+		}
+		h := &s.hit
+		*h = hit{id: id, series: b.Series(i)}
+		match, err := s.matches(h)
+		if err != nil {
+			return false, pos, err
+		}
+		if match {
+			if more, err := fn(h); err != nil || !more {
+				return false, id, err
+			}
+		}
+		pos = id
+		if h.read && s.read%lateEvery == 0 && s.late() {
+			return false, pos, nil
+		}
+	}
+}
+
+func (s *search) matches(h *hit) (bool, error) {
+	if s.f == nil {
+		return true, nil
+	}
+	if err := s.ask(h.series); err != nil {
+		return false, err
+	}
+	if s.skip[h.series] || s.sure[h.series] {
+		return s.sure[h.series], nil
+	}
+	if err := s.load(h); err != nil {
+		return false, err
+	}
+	if s.matcher == nil {
+		s.matcher = s.f.Matcher()
+	}
+	series, err := s.series(h.series)
+	if err != nil {
+		return false, err
+	}
+	s.row = filter.Row{ID: h.id, CreatedAt: s.tx.timeOf(&h.rec), Source: series.Source, Type: series.Type, Content: text(h.rec.content)}
+	if series.Subtype != nil {
+		s.row.Subtype, s.row.HasSubtype = *series.Subtype, true
+	}
+	return s.matcher.Match(&s.row)
+}
+
+// text is b as a string that is valid as long as b is.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// ask sets what the filter says of a series.
+func (s *search) ask(id uint32) error {
+	s.grow(id)
+	if s.asked[id] {
+		return nil
+	}
+	series, err := s.series(id)
+	if err != nil {
+		return err
+	}
+	sub := ""
+	if series.Subtype != nil {
+		sub = *series.Subtype
+	}
+	v := s.f.Series(series.Source, series.Type, sub, series.Subtype != nil)
+	s.skip[id], s.sure[id], s.asked[id] = v == filter.No, v == filter.Yes, true
+	return nil
+}
+
+// prime asks the filter about every series that can match and has a visible
+// event.
+func (s *search) prime() error {
+	if s.primed == s.tx.st.head || s.f == nil {
+		return nil
+	}
+	n, err := s.visibleSeries()
+	if err != nil {
+		return err
+	}
+	s.primed, s.first = s.tx.st.head, math.MaxInt64
+	ask := func(id uint32) error {
+		if id > n {
+			return nil
+		}
+		if err := s.ask(id); err != nil || s.skip[id] {
+			return err
+		}
+		series, err := s.series(id)
+		if err == nil {
+			s.first = min(s.first, series.First)
+		}
+		return err
+	}
+	low, high, exact := s.f.SourceRange()
+	if low == "" && high == "" && !exact {
+		for id := uint32(1); id <= n; id++ {
+			if err := ask(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	s.grow(n)
+	for id := range s.skip {
+		s.skip[id], s.sure[id], s.asked[id] = true, false, true
+	}
+	return s.tx.dict.BySource(low, high, exact, func(id uint32) error {
+		if id <= n {
+			s.skip[id], s.asked[id] = false, false
+		}
+		return ask(id)
+	})
+}
+
+// visibleSeries returns the largest id of a series with a visible event. Ids
+// above it belong to a batch that is not complete and may be given again.
+func (s *search) visibleSeries() (uint32, error) {
+	n, err := s.tx.dict.Len()
+	for ; err == nil && n > 0; n-- {
+		series, err := s.tx.dict.Get(n)
+		if err != nil {
+			return 0, err
+		}
+		if series.First <= s.tx.st.head {
+			break
+		}
+	}
+	return n, err
+}
+
+func (t *tables) grow(id uint32) {
+	if n := int(id) + 1 - len(t.skip); n > 0 {
+		t.skip = append(t.skip, make([]bool, n)...)
+		t.sure = append(t.sure, make([]bool, n)...)
+		t.asked = append(t.asked, make([]bool, n)...)
+		t.seen = append(t.seen, make([]*index.Series, n)...)
+	}
+}
+
+// load reads the event of h, once.
+func (s *search) load(h *hit) error {
+	if h.read {
+		return nil
+	}
+	key, v, err := s.cursor.seek(h.id)
+	if err != nil {
+		return err
+	}
+	if v == nil {
+		return corruptEvent(key)
+	}
+	h.rec, err = decodeRecord(key, v)
+	if err == nil && h.rec.series != h.series {
+		err = corruptEvent(key)
+	}
+	h.read = true
+	s.read++
+	return err
+}
+
+// eventCursor reads events at rising ids. Most of the time the next one is near.
+type eventCursor struct {
+	b     *bbolt.Bucket
+	c     *bbolt.Cursor
+	at    int64
+	k     []byte // the key at the cursor
+	key   [8]byte
+	steps index.Steps
+}
+
+// seek returns the record of an event, nil when it is not there. The key is
+// valid until the next call.
+func (e *eventCursor) seek(id int64) (key, value []byte, err error) {
+	key = e.key[:]
+	binary.BigEndian.PutUint64(key, uint64(id))
+	var v []byte
+	if e.at != 0 && id == e.at+1 && e.k != nil {
+		if err := e.steps.Check(e.b, e.k); err != nil {
+			return nil, nil, err
+		}
+		e.k, v = e.c.Next()
+	}
+	if string(e.k) != string(key) {
+		if err := index.CheckPath(e.b, key); err != nil {
+			return nil, nil, err
+		}
+		e.k, v = e.c.Seek(key)
+	}
+	e.at = id
+	if string(e.k) != string(key) {
+		v = nil
+	}
+	return key, v, nil
+}
+
+// fill sets e from a record. Content aliases the database.
+func (tx *Tx) fill(e *event.Event, id int64, r *record) error {
+	series, err := tx.dict.Get(r.series)
+	if err != nil {
+		return err
+	}
+	*e = event.Event{
+		ID: id, CreatedAt: tx.timeOf(r),
+		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: text(r.content),
+	}
+	return nil
+}
+
+// timeOf returns the created_at text of r, which does not alias the database.
+func (tx *Tx) timeOf(r *record) string { return tx.createdAt.of(r) }

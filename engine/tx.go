@@ -1,0 +1,289 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+	"thread/index"
+)
+
+// Tx is one transaction on a thread. It is valid only during the function it was
+// given to, and only on that goroutine.
+type Tx struct {
+	t  *Thread
+	b  *bbolt.Tx
+	st state
+
+	meta, events, columns, subscriptions, progress *bbolt.Bucket
+	dict                                           *index.Dictionary
+
+	createdAt timeText // the latest created_at, which many events share
+	slab      []byte   // room for new keys and records
+
+	tail    *tail              // the events behind the last column block, once needed
+	pushed  func(*event.Event) // told of every new event, to write events.jsonl
+	changed bool               // st differs from what is stored
+	keyed   int                // dedupe keys added
+}
+
+// tail holds the events that no column block covers yet.
+type tail struct {
+	ids    []int64
+	series []uint32
+	block  index.Block
+}
+
+// asBlock returns the tail in the form of a block.
+func (t *tail) asBlock() *index.Block {
+	if t.block.Count != len(t.ids) {
+		t.block = index.NewBlock(t.ids, t.series)
+	}
+	return &t.block
+}
+
+func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
+	tx := &Tx{t: t, b: b}
+	for _, want := range []struct {
+		name []byte
+		to   **bbolt.Bucket
+	}{
+		{bucketMeta, &tx.meta}, {bucketEvents, &tx.events}, {bucketColumns, &tx.columns},
+		{bucketSubscriptions, &tx.subscriptions}, {bucketProgress, &tx.progress},
+	} {
+		if err := index.CheckPath(b.Cursor().Bucket(), want.name); err != nil {
+			return nil, err
+		}
+		if *want.to = b.Bucket(want.name); *want.to == nil {
+			return nil, fmt.Errorf("%w: no bucket %q", ErrNotDatabase, want.name)
+		}
+		if len(want.name) == len(bucketMeta) {
+			if err := checkFormat(tx.meta.Get(keyFormat)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	byKey, byID := b.Bucket(bucketSeries), b.Bucket(bucketSeriesByID)
+	if byKey == nil || byID == nil {
+		return nil, fmt.Errorf("%w: no bucket %q", ErrNotDatabase, bucketSeries)
+	}
+	tx.dict = index.NewDictionary(byKey, byID)
+	if b.Writable() {
+		for _, appended := range []*bbolt.Bucket{tx.events, tx.columns} {
+			if err := index.CheckLast(appended); err != nil {
+				return nil, err
+			}
+		}
+		// Ids only rise, so full pages are never split again.
+		tx.events.FillPercent, tx.columns.FillPercent, byID.FillPercent = 1, 1, 1
+	}
+	if err := index.CheckPath(tx.meta, keyState); err != nil {
+		return nil, err
+	}
+	var err error
+	tx.st, err = decodeState(tx.meta.Get(keyState))
+	return tx, err
+}
+
+// Bucket returns the top-level bucket of another package of this program, such
+// as "outbox", and creates it in a write transaction. The names of the engine's
+// own buckets return ErrInvalid; in a read transaction a bucket that is not there
+// is nil.
+func (tx *Tx) Bucket(name string) (*bbolt.Bucket, error) {
+	switch name {
+	case string(bucketMeta), string(bucketEvents), string(bucketSeries), string(bucketSeriesByID),
+		string(bucketColumns), string(bucketSubscriptions), string(bucketProgress), string(bucketChecked), string(bucketDeliveries),
+		string(bucketDead), string(bucketRetries), string(bucketDedupe), string(bucketDedupeExpiry), "":
+		return nil, invalidf("bucket %q is not free", name)
+	}
+	if !tx.b.Writable() {
+		return tx.b.Bucket([]byte(name)), nil
+	}
+	return tx.b.CreateBucketIfNotExists([]byte(name))
+}
+
+// Head returns the id of the newest event, 0 when there was never one.
+func (tx *Tx) Head() int64 { return tx.st.head }
+
+// Push stores one event in this transaction and returns it. It returns
+// ErrInvalid for a draft that is out of bounds and ErrIDsExhausted after id
+// 2^63-1. For a draft whose dedupe key is known, nothing is stored and the first
+// event returned. Push is for a few events; PushAll stores many.
+func (tx *Tx) Push(d event.Draft) (event.Event, error) {
+	if err := d.Validate(); err != nil {
+		return event.Event{}, err
+	}
+	e, _, err := tx.pushOnce(&d, event.FormatTime(tx.t.now()))
+	return e, err
+}
+
+func (tx *Tx) push(d *event.Draft, createdAt string) (event.Event, error) {
+	if tx.st.lastID == math.MaxInt64 {
+		return event.Event{}, ErrIDsExhausted
+	}
+	e := event.Event{ID: tx.st.lastID + 1, CreatedAt: createdAt, Source: d.Source, Type: d.Type, Subtype: d.Subtype, Content: d.Content}
+	return e, tx.insert(&e)
+}
+
+// insert stores an event whose id is above all others.
+func (tx *Tx) insert(e *event.Event) error {
+	series, err := tx.dict.Add(e.Source, e.Type, e.Subtype, e.ID)
+	if err != nil {
+		return err
+	}
+	if err := tx.events.Put(tx.newRecord(e, series)); err != nil {
+		return err
+	}
+	if err := tx.addToColumn(e.ID, series); err != nil {
+		return err
+	}
+	tx.st.head, tx.st.lastID = e.ID, e.ID
+	tx.st.count++
+	tx.st.stored++
+	tx.changed = true
+	if tx.pushed != nil {
+		tx.pushed(e)
+	}
+	return nil
+}
+
+// newRecord returns key and value of an event. bbolt keeps both until the commit,
+// so a batch takes them from a slab and not one by one from the heap.
+func (tx *Tx) newRecord(e *event.Event, series uint32) (key, value []byte) {
+	tx.createdAt.setText(e.CreatedAt)
+	if need := 8 + recordBytes(e); cap(tx.slab)-len(tx.slab) < need {
+		size := max(need, min(2*cap(tx.slab), 1<<20))
+		tx.slab = make([]byte, 0, size)
+	}
+	start := len(tx.slab)
+	b := binary.BigEndian.AppendUint64(tx.slab, uint64(e.ID))
+	key = b[start:len(b):len(b)]
+	tx.slab = appendRecord(b, key, series, &tx.createdAt, e.Content)
+	return key, tx.slab[len(b):len(tx.slab):len(tx.slab)]
+}
+
+// addToColumn counts the event into the tail, and turns a full tail into a
+// block.
+func (tx *Tx) addToColumn(id int64, series uint32) error {
+	if tx.tail == nil && tx.st.tail+1 == index.BlockEvents {
+		if _, err := tx.loadTail(id - 1); err != nil {
+			return err
+		}
+	}
+	tx.st.tail++
+	if tx.tail == nil {
+		return nil
+	}
+	tx.tail.ids, tx.tail.series = append(tx.tail.ids, id), append(tx.tail.series, series)
+	if len(tx.tail.ids) < index.BlockEvents {
+		return nil
+	}
+	err := tx.columns.Put(eventKey(tx.tail.ids[0]), index.EncodeBlock(tx.tail.ids, tx.tail.series))
+	tx.tail, tx.st.tail = &tail{}, 0
+	return err
+}
+
+// loadTail reads the series of the events behind the last block, up to head.
+func (tx *Tx) loadTail(head int64) (*tail, error) {
+	if tx.tail != nil {
+		return tx.tail, nil
+	}
+	last, ok, err := index.LastBlock(tx.columns)
+	if err != nil {
+		return nil, err
+	}
+	from := int64(1)
+	if ok {
+		from = last.Last + 1
+	}
+	t := &tail{}
+	if err := index.CheckPath(tx.events, eventKey(from)); err != nil {
+		return nil, err
+	}
+	var steps index.Steps
+	c := tx.events.Cursor()
+	for k, v := c.Seek(eventKey(from)); k != nil; k, v = c.Next() {
+		if err := steps.Check(tx.events, k); err != nil {
+			return nil, err
+		}
+		id, err := eventID(k)
+		if err != nil {
+			return nil, err
+		}
+		if id > head {
+			break
+		}
+		if n := len(t.ids); n == index.BlockEvents || n > 0 && id <= t.ids[n-1] || len(v) < 5 {
+			return nil, corruptEvent(k)
+		}
+		t.ids, t.series = append(t.ids, id), append(t.series, binary.BigEndian.Uint32(v[1:]))
+	}
+	if int64(len(t.ids)) != tx.st.tail {
+		return nil, fmt.Errorf("%w: %d events behind the last column block, expected %d", ErrCorrupt, len(t.ids), tx.st.tail)
+	}
+	tx.tail = t
+	return t, nil
+}
+
+func eventID(key []byte) (int64, error) {
+	if len(key) != 8 {
+		return 0, corruptEvent(key)
+	}
+	return int64(binary.BigEndian.Uint64(key)), nil
+}
+
+// saveState writes the state if the transaction changed it.
+func (tx *Tx) saveState() error {
+	if !tx.changed {
+		return nil
+	}
+	return tx.meta.Put(keyState, tx.st.encode())
+}
+
+// eventsAfter calls fn for the visible events with id > after, in order. The
+// event is only valid during the call; its content aliases the database.
+func (tx *Tx) eventsAfter(after int64, fn func(e *event.Event) error) error {
+	if after < 0 {
+		after = 0
+	}
+	if after == math.MaxInt64 {
+		return nil
+	}
+	var e event.Event
+	last := after
+	if err := index.CheckPath(tx.events, eventKey(after+1)); err != nil {
+		return err
+	}
+	var steps index.Steps
+	c := tx.events.Cursor()
+	for k, v := c.Seek(eventKey(after + 1)); k != nil; k, v = c.Next() {
+		if err := steps.Check(tx.events, k); err != nil {
+			return err
+		}
+		id, err := eventID(k)
+		if err != nil {
+			return err
+		}
+		if id > tx.st.head {
+			return nil
+		}
+		if id <= last {
+			return corruptEvent(k)
+		}
+		last = id
+		r, err := decodeRecord(k, v)
+		if err != nil {
+			return err
+		}
+		if err := tx.fill(&e, id, &r); err != nil {
+			return err
+		}
+		if err := fn(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
