@@ -1,0 +1,113 @@
+package dispatch
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"thread/lock"
+)
+
+// The bounds of a handler's log: the file and its rotated copies.
+const (
+	outputMegabytes = 10
+	outputCopies    = 3
+	outputDays      = 28
+)
+
+// output carries what a handler prints to logs/handlers/<c>.log. The supervisor
+// reads it from a pipe, so that it is the only writer of the file and can
+// rotate it.
+type output struct {
+	writer *os.File // the handler's stdout and stderr
+	reader *os.File
+	log    *lumberjack.Logger
+	copied chan struct{} // closed when the copying has ended; nil before it starts
+}
+
+// OutputPath returns the log of a consumer's handler.
+func OutputPath(dir, consumer string) string {
+	return filepath.Join(dir, "logs", "handlers", lock.Name(consumer)+".log")
+}
+
+func (r *room) openOutput(consumer string) (*output, error) {
+	path := OutputPath(r.t.Dir(), consumer)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &output{writer: writer, reader: reader,
+		log: &lumberjack.Logger{Filename: path, MaxSize: outputMegabytes, MaxBackups: outputCopies, MaxAge: outputDays}}, nil
+}
+
+// started is called when the handler has its own copy of the writer.
+func (o *output) started() {
+	o.writer.Close()
+	o.copied = make(chan struct{})
+	go func() {
+		defer close(o.copied)
+		o.copy(o.reader)
+	}()
+}
+
+// copy reads until the pipe ends, the deadline passes or there is nothing to
+// read. It goes on reading when the log cannot be written, or the handler would
+// stop at a full pipe.
+func (o *output) copy(from io.Reader) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			o.log.Write(buf[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// close writes what the handler has printed and closes the log. A process that
+// the handler left behind may have the pipe open for ever, so the end of the
+// pipe is not waited for: the copying is stopped, and then what is in the pipe is
+// read. Such a process gets SIGPIPE or EPIPE when it prints later.
+func (o *output) close() {
+	if o.copied == nil {
+		o.writer.Close()
+	} else {
+		o.reader.SetReadDeadline(time.Unix(1, 0))
+		<-o.copied
+		o.reader.SetReadDeadline(time.Time{})
+		o.copy(ready{o.reader})
+	}
+	o.reader.Close()
+	o.log.Close()
+}
+
+var errNothingReady = errors.New("nothing to read")
+
+// ready reads what a pipe holds at the moment and does not wait for more.
+type ready struct{ f *os.File }
+
+func (r ready) Read(p []byte) (n int, err error) {
+	conn, err := r.f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := conn.Read(func(fd uintptr) bool {
+		n, err = readNow(fd, p)
+		return true
+	}); cerr != nil {
+		return 0, cerr
+	}
+	if err == nil && n <= 0 {
+		err = io.EOF
+	}
+	return max(n, 0), err
+}

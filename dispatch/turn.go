@@ -1,0 +1,106 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"thread/engine"
+	"thread/lock"
+)
+
+// ErrHandled says that a consumer's turn is somebody else's: its handler runs,
+// waits to be retried, or another process has taken the turn.
+var ErrHandled = errors.New("the consumer is being handled")
+
+// Turn is the right to be the only one who works for a consumer. It is for a
+// process that does a handler's work, be it the handler or started by hand.
+type Turn struct {
+	r        *room
+	consumer string
+	own      *lock.File // against others who ask for the turn, in a handler too
+	c        *claim     // nil in the consumer's own handler, whose supervisor has it
+	guard    *guardian  // takes over if this process is killed
+	newest   int64      // when the turn was taken
+	retried  int64
+}
+
+// TakeTurn takes the turn of consumer without waiting, or returns ErrHandled. In
+// the consumer's own handler the turn is that of its supervisor; of several
+// processes of one handler one gets it.
+func TakeTurn(ctx context.Context, t *engine.Thread, consumer string) (*Turn, error) {
+	r := newRoom(t, Options{})
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	turn := &Turn{r: r, consumer: consumer}
+	own, err := tryTurn(r.path(consumer, ".turn"))
+	if err != nil {
+		return nil, err
+	}
+	turn.own = own
+	if turn.Supervised() {
+		return turn, nil
+	}
+	c := &claim{}
+	if c.lock, err = tryTurn(r.lockPath(consumer)); err == nil {
+		c.busy, err = tryTurn(r.busyPath(consumer))
+	}
+	var d engine.Due
+	if err == nil {
+		d, err = r.t.DueFor(ctx, consumer, 0)
+	}
+	if err != nil {
+		c.drop()
+		release(own)
+		return nil, err
+	}
+	turn.c, turn.newest, turn.retried = c, d.Newest, d.Retried
+	if os.Getenv(envDispatch) != wakeNone {
+		turn.guard = newGuardian(r)
+		turn.guard.start()
+	}
+	return turn, nil
+}
+
+func tryTurn(path string) (*lock.File, error) {
+	l, err := lock.Try(path, lock.Exclusive)
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, ErrHandled
+	}
+	return l, err
+}
+
+// Supervised reports whether this process belongs to the consumer's running
+// handler, so that a supervisor looks after it. The environment alone does not
+// say so: it goes on to whatever a handler leaves behind.
+func (t *Turn) Supervised() bool {
+	if t.c != nil || os.Getenv(envConsumer) != t.consumer || os.Getenv(envDir) != t.r.t.Dir() {
+		return false
+	}
+	run := os.Getenv(envRunID)
+	s, err := Status(t.r.t, t.consumer)
+	return err == nil && run != "" && s.Running && s.RunID == run
+}
+
+// Give gives the turn back, and then does what everybody does who releases a
+// consumer's lock: it looks again. An event that came since the turn was taken,
+// and a dead letter that was sent back, had a dispatch that saw the lock held.
+func (t *Turn) Give(ctx context.Context) error {
+	release(t.own)
+	if t.c == nil {
+		return nil
+	}
+	t.c.drop()
+	d, err := t.r.dueFor(ctx, t.consumer, t.newest)
+	if err == nil && d.First == 0 && d.Retried != t.retried {
+		d, err = t.r.dueFor(ctx, t.consumer, 0)
+	}
+	if err == nil && d.First != 0 {
+		err = Wake(ctx, t.r.t, t.consumer)
+	}
+	if t.guard != nil && err == nil {
+		t.guard.dismiss() // else it looks
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+	"unicode/utf16"
+
+	"thread/engine"
+)
+
+// envDispatch says who starts the handlers after a push. Its values:
+const (
+	envDispatch  = "THREAD_DISPATCH"
+	wakeAuto     = "auto"     // notifier if it is on PATH, else spawn; the default
+	wakeNotifier = "notifier" // the notifier command, and spawn if that fails
+	wakeSpawn    = "spawn"    // a detached `thread dispatch`
+	wakeNone     = "none"     // nobody
+)
+
+const notifierCommand = "notifier"
+
+// notifierLimit bounds the call of notifier. It is not the push that waits.
+var notifierLimit = 2 * time.Second
+
+// Wake sees to it that the handlers are started after a push, as the environment
+// variable THREAD_DISPATCH says. It starts one detached process and returns at
+// once. source is that of the last event pushed. The error says that nothing
+// could be started; it is logged, and the event is stored nevertheless.
+//
+// Call it only when the thread has a subscription.
+func Wake(ctx context.Context, t *engine.Thread, source string) error {
+	r := newRoom(t, Options{})
+	exe, err := executable()
+	if err == nil {
+		how := os.Getenv(envDispatch)
+		switch how {
+		case wakeNone:
+			return nil
+		case wakeNotifier, wakeSpawn:
+		case "", wakeAuto:
+			how = wakeSpawn
+			if _, err := exec.LookPath(notifierCommand); err == nil {
+				how = wakeNotifier
+			}
+		default:
+			r.log.Warn("push: %s=%s is not auto, notifier, spawn or none: dispatching", envDispatch, how)
+			how = wakeSpawn
+		}
+		cmd := exec.Command(exe, "dispatch", "--thread", t.Dir())
+		if how == wakeNotifier {
+			cmd = exec.Command(exe, superviseVerb, modeWake, "-thread", t.Dir(), "-author", source)
+		}
+		err = start(cmd)
+	}
+	if err != nil {
+		r.log.Warn("push: no dispatch: %v", err)
+	}
+	return err
+}
+
+// wakeDetached asks notifier to run a dispatch. Unless notifier has taken a new
+// task, it dispatches itself: "already exists" may be a task that has made its
+// look already (contract T-55 to T-58).
+func (r *room) wakeDetached(ctx context.Context, author string) error {
+	said, err := addTask(ctx, author, r.t.Dir())
+	var failed *exec.ExitError
+	switch {
+	case err == nil:
+		r.log.Info("push: notifier task add exit=0")
+		return nil
+	case errors.As(err, &failed) && failed.ExitCode() == 1 && strings.Contains(said, "already exists"):
+		r.log.Info("push: notifier task add exit=1 (already exists), dispatching")
+	default:
+		r.log.Warn("push: notifier task add: %v, dispatching: %s", err, said)
+	}
+	return Run(ctx, r.t, Options{MaxHandlers: r.max})
+}
+
+// addTask calls notifier with exactly the seed's arguments and returns what it
+// printed, cut to saidBytes.
+func addTask(ctx context.Context, author, dir string) (said string, err error) {
+	limited, cancel := context.WithTimeout(ctx, notifierLimit)
+	defer cancel()
+	cmd := exec.CommandContext(limited, notifierCommand, "task", "add", "--author", author,
+		"--task-id", TaskID(dir), "--command", "thread dispatch --thread "+shellWord(dir))
+	var out limitedBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	detach(cmd)
+	cmd.Cancel = func() error { killGroup(cmd); return nil }
+	// A child of notifier that keeps the pipe open is not waited for.
+	cmd.WaitDelay = 100 * time.Millisecond
+	err = cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it had exited with 0
+	}
+	if limited.Err() != nil && err != nil {
+		err = fmt.Errorf("no answer within %v", notifierLimit)
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+// limitedBuffer keeps the first saidBytes of what is written to it.
+type limitedBuffer struct{ bytes.Buffer }
+
+const saidBytes = 1 << 10
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), max(saidBytes-b.Len(), 0))])
+	return len(p), nil
+}
+
+// TaskID returns notifier's id for the dispatch of the thread at the absolute
+// path dir (contract T-55): every UTF-16 unit that is no ASCII letter or digit
+// becomes '-', and a slug of more than 40 units is cut to 32, followed by '-' and
+// six digits of the path's SHA-1.
+func TaskID(dir string) string {
+	units := utf16.Encode([]rune(dir))
+	slug := make([]byte, len(units))
+	for i, u := range units {
+		switch {
+		case u >= 'a' && u <= 'z', u >= 'A' && u <= 'Z', u >= '0' && u <= '9':
+			slug[i] = byte(u)
+		default:
+			slug[i] = '-'
+		}
+	}
+	if len(slug) > 40 {
+		return fmt.Sprintf("dispatch-%s-%x", slug[:32], sha1.Sum([]byte(dir)))[:len("dispatch-")+32+1+6]
+	}
+	return "dispatch-" + string(slug)
+}
+
+// shellWord returns s as one word of a POSIX shell: as it is if nothing in it is
+// special (contract T-56), else in single quotes.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+:@%,=", r) || r >= 0x80
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,230 @@
+//go:build linux
+
+package dispatch
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thread/engine"
+)
+
+func TestTaskID(t *testing.T) {
+	for _, tc := range []struct{ dir, want string }{
+		{"/home/user/mythread", "dispatch--home-user-mythread"},
+		{"/" + strings.Repeat("a", 39), "dispatch--" + strings.Repeat("a", 39)},
+		{"/" + strings.Repeat("a", 40), "dispatch--" + strings.Repeat("a", 31) + "-c4e2f4"},
+		{"/ä/😀", "dispatch------"},
+	} {
+		want := tc.want
+		if len(tc.dir) == 41 {
+			sum, err := exec.Command("sh", "-c", "printf %s "+tc.dir+" | sha1sum | cut -c 1-6").Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = want[:len(want)-6] + strings.TrimSpace(string(sum))
+		}
+		if got := TaskID(tc.dir); got != want {
+			t.Errorf("%s: %s, want %s", tc.dir, got, want)
+		}
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for _, s := range []string{"/a/my thread", "/plain/path-1_2.x", "/it's", "/$HOME/`id`;&|<>()*?[]#~!\"\\", "/a\nb", "/ä", "~", "/a{b,c}"} {
+		out, err := exec.Command("sh", "-c", "printf %s "+shellWord(s)).Output()
+		if err != nil || string(out) != s {
+			t.Errorf("sh reads %s as %q, %v", shellWord(s), out, err)
+		}
+	}
+	if got := shellWord("/plain/path-1_2.x"); got != "/plain/path-1_2.x" {
+		t.Errorf("%s is quoted", got)
+	}
+}
+
+// notifier puts a stand-in on PATH that notes its arguments, one a line, and
+// then runs body.
+func (b *bench) notifier(body string) {
+	b.Helper()
+	bin := b.path("bin")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		b.Fatal(err)
+	}
+	script := "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$D/args.new\"; mv \"$D/args.new\" \"$D/args\"\n" + body + "\n"
+	if err := os.WriteFile(filepath.Join(bin, notifierCommand), []byte(script), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	b.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
+
+func TestNotifier(t *testing.T) {
+	for _, tc := range []struct {
+		name, body string
+		runs       bool // dispatches itself
+		log        string
+	}{
+		{"takes the task", `exit 0`, false, "[INFO] push: notifier task add exit=0"},
+		{"has it already", `echo "task already exists" >&2; exit 1`, true, "[INFO] push: notifier task add exit=1 (already exists)"},
+		{"fails", `echo ENOENT >&2; exit 1`, true, "[WARN] push: notifier task add: exit status 1, dispatching: ENOENT"},
+		{"fails otherwise", `echo "already exists" >&2; exit 3`, true, "[WARN] push: notifier task add: exit status 3"},
+		{"does not answer", `sleep 1000 & echo $! > "$D/child"; wait`, true, "[WARN] push: notifier task add: no answer within 2s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			// Parallel tests cannot set the environment: the commands get theirs.
+			testNotifier(t, tc.body, tc.runs, tc.log)
+		})
+	}
+}
+
+func testNotifier(t *testing.T, body string, runs bool, log string) {
+	dir := t.TempDir()
+	thread, err := engine.Init(filepath.Join(dir, "my thread"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{TB: t, t: thread, r: newRoom(thread, Options{}), dir: dir}
+	t.Cleanup(b.settleDown)
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo run >> "$D/runs"; ` + drain})
+	if err := os.Mkdir(b.path("bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$D/args\"\n" + body + "\n"
+	if err := os.WriteFile(b.path("bin/notifier"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	push := b.command("push", thread.Dir(), "grp-1/topic-2")
+	push.Env = append(os.Environ(), envDispatch+"=auto", "D="+dir, "T="+push.Path, "PATH="+b.path("bin")+":"+os.Getenv("PATH"))
+	start := time.Now()
+	if out, err := push.CombinedOutput(); err != nil || string(out) != "1\n" {
+		t.Fatalf("push: %q, %v", out, err)
+	}
+	if took := time.Since(start); took > notifierLimit {
+		t.Errorf("the push waited for notifier: %v", took)
+	}
+	b.awaitLog(log, 1)
+	b.awaitIdle()
+	want := []string{"task", "add", "--author", "grp-1/topic-2", "--task-id", TaskID(thread.Dir()), "--command",
+		"thread dispatch --thread '" + thread.Dir() + "'", ""}
+	if got := strings.Split(b.read("args"), "\n"); !slices.Equal(got, want) {
+		t.Errorf("notifier got %q, want %q", got, want)
+	}
+	if got := len(b.lines("runs")); got != 1 && runs || got != 0 && !runs {
+		t.Errorf("%d runs", got)
+	}
+	if pid := strings.TrimSpace(b.read("child")); pid != "" {
+		if _, err := os.Stat("/proc/" + pid); err == nil {
+			if text, _ := os.ReadFile("/proc/" + pid + "/stat"); !strings.Contains(string(text), ") Z ") {
+				t.Error("a child of the notifier that was given up is alive")
+			}
+		}
+	}
+}
+
+func TestWakeModes(t *testing.T) {
+	for _, tc := range []struct {
+		mode           string
+		notified, runs bool
+	}{
+		{wakeSpawn, false, true}, {wakeNotifier, true, false}, {wakeNone, false, false}, {"", true, false}, {wakeAuto, true, false}, {"typo", false, true},
+	} {
+		t.Run("mode "+tc.mode, func(t *testing.T) {
+			b := newBench(t)
+			b.notifier("exit 0")
+			t.Setenv(envDispatch, tc.mode)
+			b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo run >> "$D/runs"; ` + drain})
+			b.push("s")
+			if err := Wake(context.Background(), b.t, "s"); err != nil {
+				t.Fatal(err)
+			}
+			b.awaitIdle()
+			if got := b.read("args") != ""; got != tc.notified {
+				t.Errorf("notifier called: %v", got)
+			}
+			if got := len(b.lines("runs")) == 1; got != tc.runs {
+				t.Errorf("handler ran: %v", got)
+			}
+		})
+	}
+	t.Run("notifier is missing", func(t *testing.T) {
+		b := newBench(t)
+		t.Setenv(envDispatch, wakeNotifier)
+		b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo run >> "$D/runs"; ` + drain})
+		b.push("s")
+		if err := Wake(context.Background(), b.t, "s"); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitIdle()
+		if got := b.lines("runs"); len(got) != 1 || !strings.Contains(b.log(), "[WARN] push: notifier task add:") {
+			t.Errorf("%d runs, want 1", len(got))
+		}
+	})
+}
+
+// Who waits for the end of the push's standard files, or of any pipe that it
+// inherited, does not wait for the handler; and the handler has no terminal and a
+// session of its own.
+func TestDetached(t *testing.T) {
+	b := newBench(t)
+	at, leave := b.fifo("at"), b.fifo("go")
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `ls -l /proc/$$/fd > "$D/fds"; cut -d ' ' -f 5-7 /proc/$$/stat > "$D/session"; echo $$ > "$D/at"; read x < "$D/go"; ` + drain})
+	var read, write [3]*os.File
+	for i := range read {
+		var err error
+		if read[i], write[i], err = os.Pipe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push := b.command("push", b.t.Dir(), "s")
+	push.Stdout, push.Stderr = write[0], write[1]
+	push.ExtraFiles = []*os.File{nil, nil, write[2]} // descriptor 5
+	if err := push.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range write {
+		write[i].Close()
+	}
+	handler := at.numbers()[0]
+	for i := range read {
+		read[i].SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.ReadAll(read[i]); err != nil {
+			t.Errorf("pipe %d is open while the handler runs: %v", i, err)
+		}
+		read[i].Close()
+	}
+	if err := push.Wait(); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Fields(b.read("session")); len(got) != 3 || got[2] != "0" {
+		t.Errorf("process group, session, terminal: %v", got)
+	}
+	if sid, err := unix.Getsid(handler); err != nil || sid != handler {
+		t.Errorf("the handler's session is %d, want %d", sid, handler)
+	}
+	for _, line := range strings.Split(b.read("fds"), "\n") {
+		if strings.Contains(line, ".lock") || strings.Contains(line, ".busy") || strings.Contains(line, "slots/") {
+			t.Errorf("the handler has a lock: %s", line)
+		}
+	}
+	leave.say()
+	b.awaitIdle()
+}
+
+// A dispatch without work leaves no trace.
+func TestNothingDue(t *testing.T) {
+	b := newBench(t)
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: "exit 1"})
+	b.dispatch(Options{})
+	if _, err := os.Stat(filepath.Join(b.t.Dir(), "run", "slots")); err == nil || b.log() != "" {
+		t.Errorf("slots were made (%v), or something was logged: %q", err == nil, b.log())
+	}
+}
