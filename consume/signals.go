@@ -1,0 +1,91 @@
+package consume
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Signals turns SIGINT and SIGTERM into an orderly end, see the package comment.
+// All methods of a nil Signals do nothing.
+type Signals struct {
+	mu      sync.Mutex
+	process *os.Process   // the running command
+	first   os.Signal     // nil: none came
+	came    chan struct{} // closed when first is set
+	caught  chan os.Signal
+	done    chan struct{}
+}
+
+// CatchSignals returns a context that the first SIGINT or SIGTERM cancels. Stop
+// gives the signals back.
+func CatchSignals(ctx context.Context) (context.Context, *Signals) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Signals{came: make(chan struct{}), caught: make(chan os.Signal, 4), done: make(chan struct{})}
+	signal.Notify(s.caught, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer cancel()
+		for {
+			select {
+			case <-s.done:
+				return
+			case got := <-s.caught:
+				s.got(got)
+				cancel()
+			}
+		}
+	}()
+	return ctx, s
+}
+
+func (s *Signals) got(sig os.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first == nil {
+		s.first = sig
+		close(s.came)
+		return
+	}
+	if s.process != nil {
+		s.process.Signal(syscall.SIGTERM)
+	}
+}
+
+// Stop ends the catching.
+func (s *Signals) Stop() {
+	signal.Stop(s.caught)
+	close(s.done)
+}
+
+func (s *Signals) attach(p *os.Process) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = p
+}
+
+// interruptGrace is how long the terminal's SIGINT may take to reach us after a
+// command has died of its own.
+const interruptGrace = 100 * time.Millisecond
+
+// interrupted reports whether SIGINT came first, or comes now. To be asked when a
+// command has died of one.
+func (s *Signals) interrupted() bool {
+	if s == nil {
+		return false
+	}
+	late := time.NewTimer(interruptGrace)
+	defer late.Stop()
+	select {
+	case <-s.came:
+	case <-late.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first == os.Interrupt
+}
