@@ -1,0 +1,107 @@
+// Package compat moves thread directories between SQLite, as the TypeScript tool
+// of seed 000 keeps them, and this program, and keeps a SQLite copy of a thread
+// up to date. It is internal to this program and makes no promise to library
+// users.
+//
+// What goes through unchanged (contract T-70): events with their ids, gaps and
+// created_at texts, any bytes in a text, subscriptions in order with whatever
+// filter they have, progress also of consumers that are not subscribed, the
+// AUTOINCREMENT counter, and the wording of the schema with indexes, views and
+// triggers that somebody added. What SQLite has no place for travels in the table
+// thread_extra, which SQLite tools ignore; what we have no place for travels in
+// the bucket "sqlite".
+package compat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNoSQLite is returned when Available is false.
+	ErrNoSQLite = errors.New("this program was built without SQLite")
+	// ErrNotSQLite is returned for a directory that is not one of the TypeScript
+	// tool's.
+	ErrNotSQLite = errors.New("not a SQLite thread directory")
+	// ErrBadRows is returned, before anything is written, for a database with
+	// data that the schema does not foresee. The Report lists it.
+	ErrBadRows = errors.New("data that the schema does not foresee")
+	// ErrInUse is returned when another program has the SQLite file open.
+	ErrInUse = errors.New("another program has the database open")
+	// ErrNotEmpty is returned for a target directory with something in it, and
+	// for a name that is taken.
+	ErrNotEmpty = errors.New("not empty")
+)
+
+const (
+	databaseName = "events.db"
+	sqliteName   = "events.sqlite" // what an import in place keeps
+	sqliteHeader = "SQLite format 3\x00"
+)
+
+// Progress is told how much of a long job is done: rows so far, and of how many.
+// It is called often and must be quick.
+type Progress func(done, total int64)
+
+// Report says what an import found.
+type Report struct {
+	Events, Subscriptions, Consumers int64 // rows taken over; consumers with progress
+	Head                             int64 // newest id
+	LastID                           int64 // highest id ever given
+	Faults                           []Fault
+	FaultCount                       int64 // Faults holds the first maxFaults of them
+	BadFilters                       []BadFilter
+}
+
+const maxFaults = 100
+
+// Fault is something in a SQLite file that has no place in a thread.
+type Fault struct {
+	Table string
+	Row   string // the id, or the consumer quoted; "" when it is about the table
+	What  string
+}
+
+func (f Fault) String() string {
+	if f.Row == "" {
+		return fmt.Sprintf("table %s: %s", f.Table, f.What)
+	}
+	return fmt.Sprintf("table %s, row %s: %s", f.Table, f.Row, f.What)
+}
+
+// BadFilter is a subscription whose filter was kept although it is none that
+// this program accepts. Its consumer gets no events until it is subscribed anew.
+type BadFilter struct {
+	Consumer, Filter string
+	Err              error
+}
+
+func (r *Report) fault(table, row, format string, args ...any) {
+	if r.FaultCount++; len(r.Faults) < maxFaults {
+		r.Faults = append(r.Faults, Fault{table, row, fmt.Sprintf(format, args...)})
+	}
+}
+
+// send passes v on unless ctx ends.
+func send[T any](ctx context.Context, to chan<- T, v T) error {
+	select {
+	case to <- v:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ImportOptions says how to import.
+type ImportOptions struct {
+	// To is the thread directory to make; it must not exist, or be empty. "" turns
+	// the source itself into a thread of ours.
+	To string
+	// SkipBadRows leaves out what has no place in a thread, instead of refusing
+	// all of it.
+	SkipBadRows bool
+	Progress    Progress // may be nil
+
+	step func(name string) // told of the steps in place; for tests
+}
