@@ -1,0 +1,16 @@
+# fish completion for thread
+
+function __thread_complete
+    set -l words (commandline -opc)
+    set -l cur (commandline -ct)
+    set -l program $words[1]
+    set -e words[1]
+    set -l found ($program __complete $words "$cur" 2>/dev/null)
+    if test (count $found) -gt 0
+        printf '%s\n' $found
+    else
+        __fish_complete_path "$cur"
+    end
+end
+
+complete -c thread -f -a '(__thread_complete)'

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// manualVerb is the hidden subcommand that writes the manual pages into a
+// directory: thread.1, and a page for each verb. Packages are made with it.
+const manualVerb = "__man"
+
+func (a *app) manual(args []string) error {
+	if len(args) != 1 {
+		return invalidCommand(append([]string{manualVerb}, args...))
+	}
+	if err := os.MkdirAll(args[0], 0o755); err != nil {
+		return err
+	}
+	for name, page := range manualPages() {
+		if err := os.WriteFile(filepath.Join(args[0], name), page, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manualPages returns the pages by their file names. They carry no date, so that
+// the same program always writes the same bytes.
+func manualPages() map[string][]byte {
+	pages := map[string][]byte{"thread.1": overviewPage()}
+	for _, v := range verbs() {
+		pages[v.pageName()+".1"] = v.page()
+	}
+	return pages
+}
+
+func (v *verb) pageName() string { return "thread-" + strings.ReplaceAll(v.name, " ", "-") }
+
+func overviewPage() []byte {
+	p := newPage("thread", "an event queue that lives in a directory")
+	p.section("SYNOPSIS")
+	p.raw(".B thread\n.I command\n[flags]\n")
+	p.section("DESCRIPTION")
+	p.text("A thread is a directory, as a git repository is one: any process of the host pushes events into it, and " +
+		"commands that are subscribed to it are run by themselves when there are events for them. There is no server.")
+	p.section("COMMANDS")
+	for _, v := range verbs() {
+		p.item(strings.TrimSpace(v.name+" "+v.args), v.summary+". See "+v.pageName()+"(1).")
+	}
+	p.section("ENVIRONMENT")
+	p.literal(body(environment))
+	p.section("FILES")
+	p.literal(body(dataLayout))
+	p.section("EXIT STATUS")
+	p.literal(body(exitCodes))
+	p.section("EXAMPLES")
+	p.literal(overviewExamples)
+	return p.Bytes()
+}
+
+// page returns the verb's manual page. Everything in it is read from the entry
+// and the grammar, like the verb's help.
+func (v *verb) page() []byte {
+	model := newParser(v, v.grammar()).Model
+	p := newPage(v.pageName(), v.summary)
+	p.section("SYNOPSIS")
+	p.raw(".B thread " + roff(v.name) + "\n" + roff(strings.TrimSpace(strings.TrimPrefix(v.usageLine(model), "thread "+v.name))) + "\n")
+	p.section("DESCRIPTION")
+	p.text(v.summary + ".")
+	if v.details != "" {
+		p.raw(".PP\n")
+		p.text(v.details)
+	}
+	if len(model.Positional) > 0 {
+		p.section("ARGUMENTS")
+		for _, arg := range model.Positional {
+			p.item("<"+arg.Name+">", arg.Help)
+		}
+	}
+	p.section("OPTIONS")
+	for _, f := range model.Flags {
+		p.item(flagWords(f), flagHelp(f))
+	}
+	p.section("EXIT STATUS")
+	p.literal(body(exitCodes))
+	p.section("EXAMPLES")
+	p.literal(v.examples)
+	p.section("SEE ALSO")
+	p.raw(".BR thread (1)\n")
+	return p.Bytes()
+}
+
+// body returns a block of the help without its headline and its margin.
+func body(block string) string {
+	_, lines, _ := strings.Cut(block, "\n")
+	return strings.TrimPrefix(strings.ReplaceAll(lines, "\n  ", "\n"), "  ")
+}
+
+// manualPage is a page in the man macros under construction.
+type manualPage struct{ bytes.Buffer }
+
+func newPage(name, summary string) *manualPage {
+	p := new(manualPage)
+	fmt.Fprintf(p, ".TH %s 1 \"\" \"thread %s\" \"thread\"\n.SH NAME\n%s \\- %s\n",
+		strings.ToUpper(name), roff(version()), roff(name), roff(summary))
+	return p
+}
+
+func (p *manualPage) raw(s string) { p.WriteString(s) }
+
+func (p *manualPage) section(title string) { p.raw(".SH " + title + "\n") }
+
+// text adds a paragraph that is filled.
+func (p *manualPage) text(s string) { p.raw(roff(s) + "\n") }
+
+// item adds a term and what it means.
+func (p *manualPage) item(term, meaning string) {
+	p.raw(".TP\n\\fB" + roff(term) + "\\fR\n")
+	p.text(meaning)
+}
+
+// literal adds lines that stay as they are.
+func (p *manualPage) literal(s string) {
+	p.raw(".nf\n" + roff(strings.TrimRight(s, "\n")) + "\n.fi\n")
+}
+
+// roff returns s so that a formatter prints it as it stands.
+func roff(s string) string {
+	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", "\\`", "^", `\(ha`, "~", `\(ti`).Replace(s), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, ".") {
+			lines[i] = `\&` + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"thread/engine"
+)
+
+type seekCmd struct {
+	threadFlags
+	Consumer text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
+	To       text `required:"" placeholder:"WHERE" help:"beginning, end, the id of the last event that counts as processed, or a time: then the first event at or after it comes next."`
+	jsonFlag
+}
+
+func seekVerb() *verb {
+	return &verb{
+		name:    "seek",
+		summary: "Set how far a consumer is, forward or back",
+		details: `The events after that place are given out (again). An id means the same as in pop
+and ack: everything up to it is processed. A time is for example 2026-03-18,
+2026-03-18T10:30:00Z (UTC without a zone), or 90m for that long ago. Failed
+attempts are forgotten, dead letters stay.`,
+		examples: `thread seek --thread ./inbox --consumer worker --to beginning
+thread seek --thread ./inbox --consumer worker --to 41
+thread seek --thread ./inbox --consumer worker --to 2026-03-18T10:30:00Z
+thread seek --thread ./inbox --consumer worker --to 24h`,
+		grammar: func() command { return new(seekCmd) },
+	}
+}
+
+func (c *seekCmd) run(ctx context.Context, a *app) error {
+	id := c.Consumer.value
+	t, err := a.openFor(c.Thread.value, id)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	to, err := parsePlace("--to", c.To.value, true)
+	if err != nil {
+		return err
+	}
+	if !to.at.IsZero() {
+		if to.id, err = t.Before(ctx, to.at); err != nil {
+			return err
+		}
+	}
+	if err := t.Update(ctx, func(tx *engine.Tx) (err error) { to.id, err = to.seek(tx, id); return err }); err != nil {
+		return a.aboutConsumer(err, id)
+	}
+	a.startHandlers(ctx, t, "seek", id)
+	if c.JSON {
+		return a.out.text(fmt.Sprintf(`{"consumer_id":%s,"last_acked_id":%d}`+"\n", jsonText(id), to.id))
+	}
+	return a.out.text(fmt.Sprintf("Consumer '%s' is at %d\n", printable(id), to.id))
+}
+
+// place is where a consumer is to stand: behind the event id.
+type place struct {
+	id  int64
+	end bool      // behind the newest event
+	at  time.Time // not zero: before the first event at or after this time
+}
+
+// seek puts consumer there and returns the id.
+func (p place) seek(tx *engine.Tx, consumer string) (int64, error) {
+	if p.end {
+		p.id = tx.Head()
+	}
+	return p.id, tx.Seek(consumer, p.id)
+}
+
+func parsePlace(flag, s string, times bool) (place, error) {
+	switch s {
+	case "beginning":
+		return place{}, nil
+	case "end":
+		return place{end: true}, nil
+	}
+	if n, ok := parseNumber(s); ok {
+		return place{id: n}, nil
+	}
+	if !times {
+		return place{}, usage(fmt.Sprintf("%s %q is not beginning, end, or an id", flag, s), "give one of them")
+	}
+	at, err := parseTime(flag, s)
+	if err != nil {
+		return place{}, usage(fmt.Sprintf("%s %q is not beginning, end, an id, or a time", flag, s),
+			"give one of them; a time is for example 2026-03-18T10:30:00Z, or 90m for that long ago")
+	}
+	return place{at: at}, nil
+}
+
+// parseTime reads a day, a day with a time, in UTC unless it says otherwise, or a
+// duration, which is that long ago.
+func parseTime(flag, s string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	return time.Time{}, usage(fmt.Sprintf("%s %q is not a time", flag, s), "give for example 2026-03-18, 2026-03-18T10:30:00Z, or 90m for that long ago")
+}
