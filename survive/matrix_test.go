@@ -1,0 +1,102 @@
+package survive
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// tried counts the points that came to pass, for the report.
+var tried, missed atomic.Int64
+
+// TestCrashMatrix kills the program at every system call of every operation, and
+// TestFailureMatrix lets every one fail. After each, a clean process must find
+// the directory as it was before the operation or as it is after it, nothing in
+// between, and go on.
+func TestCrashMatrix(t *testing.T)   { matrix(t, (*calls).killPoints) }
+func TestFailureMatrix(t *testing.T) { matrix(t, (*calls).failurePoints) }
+
+func matrix(t *testing.T, points func(c *calls, atMost int) []point) {
+	needStrace(t)
+	tried.Store(0)
+	missed.Store(0)
+	t.Cleanup(func() {
+		t.Logf("%d points were tried; at %d more the call did not come", tried.Load(), missed.Load())
+		if tried.Load() == 0 {
+			t.Error("nothing was tried")
+		}
+	})
+	for _, op := range operations() {
+		t.Run(strings.ReplaceAll(op.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			s := op.start(t)
+			n := 0
+			for _, p := range points(&s.calls, s.density()) {
+				if err := s.try(t, p); err != nil {
+					t.Errorf("%v: %v", p, err)
+					if n++; n == 5 {
+						t.Fatal("enough")
+					}
+				}
+			}
+		})
+	}
+}
+
+// try runs the operation with one fault and judges what is left.
+func (s *started) try(t *testing.T, p point) error {
+	s.renew(t)
+	r, hit := p.inject(t, s.stdin, s.command()...)
+	if strings.Contains(r.stderr, "runtime: netpollBreak write failed") {
+		// The fault met Go's write to its own event descriptor, which cannot fail
+		// on a real machine, and the runtime gave up.
+		missed.Add(1)
+		return nil
+	}
+	if !hit {
+		missed.Add(1)
+	} else {
+		tried.Add(1)
+	}
+	c, err := read(s.dir)
+	if err != nil {
+		return fmt.Errorf("%v, and then: %w", r, err)
+	}
+	if err := s.judge(r, c); err != nil {
+		return fmt.Errorf("%v: %w", r, err)
+	}
+	if c.none {
+		if r := run(t, "", program, "init", s.dir); r.code != 0 {
+			return fmt.Errorf("init cannot be run again: %v", r)
+		}
+	}
+	if err := faultless(s.dir); err != nil {
+		return err
+	}
+	return works(t, s.dir, s.lines, c)
+}
+
+// judge compares the outcome that the program reported with what is there.
+func (s *started) judge(r result, c content) error {
+	isBefore, isAfter := c.same(s.before), c.same(s.after)
+	if !isBefore && !isAfter {
+		return fmt.Errorf("neither the state before nor after: %v", c)
+	}
+	switch {
+	case r.code == -1: // either is right
+	case r.code == 0:
+		if !isAfter {
+			return errors.New("exit 0, but nothing was done")
+		}
+	case r.code != 1:
+		return fmt.Errorf("exit code %d", r.code)
+	case !strings.HasPrefix(r.stderr, "Error: ") || strings.Count(r.stderr, "\n") != 1 && !strings.Contains(r.stderr, "\nWarning: "):
+		return errors.New("the error is not one line")
+	case strings.Contains(r.stderr, "outcome unknown"): // either is right
+	case !isBefore:
+		return errors.New("exit 1, but it was done")
+	}
+	return nil
+}

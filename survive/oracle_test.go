@@ -1,0 +1,163 @@
+package survive
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"thread/engine"
+	"thread/event"
+	"thread/jsonlog"
+)
+
+// content is what a thread directory holds, without the moments at which things
+// were written: two runs of a command come to the same content.
+type content struct {
+	none   bool // there is no thread yet
+	events []string
+	ids    []int64
+	rest   string // subscriptions, progress, the ids given and the number stored
+	lastID int64
+}
+
+func describe(e *event.Event) string {
+	c := *e
+	c.CreatedAt = ""
+	return string(c.AppendJSON(nil))
+}
+
+// read opens the directory as a clean process would and reads all of it.
+func read(dir string) (c content, err error) {
+	th, err := engine.Open(dir)
+	if errors.Is(err, engine.ErrNotThread) {
+		return content{none: true}, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	defer th.Close()
+	for e, err := range th.Events(ctx, engine.Query{}) {
+		if err != nil {
+			return c, err
+		}
+		if n := len(c.ids); n > 0 && e.ID <= c.ids[n-1] {
+			return c, fmt.Errorf("id %d after %d", e.ID, c.ids[n-1])
+		}
+		c.ids = append(c.ids, e.ID)
+		c.events = append(c.events, describe(&e))
+	}
+	s, err := th.Snapshot(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.lastID = s.LastID
+	c.rest = fmt.Sprintf("last %d stored %d pruned %d", s.LastID, s.Stored, s.Pruned)
+	for _, sub := range s.Subscriptions {
+		c.rest += fmt.Sprintf("\n%q %q %q", sub.Consumer, sub.Handler, sub.Where())
+	}
+	for _, p := range s.Progress {
+		c.rest += fmt.Sprintf("\n%q %d", p.Consumer, p.LastAcked)
+	}
+	if s.Stored != int64(len(c.ids)) {
+		return c, fmt.Errorf("%d events, %d expected", len(c.ids), s.Stored)
+	}
+	return c, nil
+}
+
+func (c content) same(d content) bool {
+	return c.none == d.none && slices.Equal(c.events, d.events) && c.rest == d.rest
+}
+
+func (c content) String() string {
+	if c.none {
+		return "no thread"
+	}
+	if len(c.events) > 8 {
+		return fmt.Sprintf("%d events … %v, %s", len(c.events), c.events[len(c.events)-3:], c.rest)
+	}
+	return fmt.Sprintf("%v, %s", c.events, c.rest)
+}
+
+// faultless lets the program's own check look at the directory.
+func faultless(dir string) error {
+	th, err := engine.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer th.Close()
+	report, err := th.Check(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range report.Faults[:min(5, len(report.Faults))] {
+		errs = append(errs, fmt.Errorf("check: %s: %s", f.Place, f.What))
+	}
+	return errors.Join(errs...)
+}
+
+// lineFiles returns the lines of all events*.jsonl, the oldest first.
+func lineFiles(t testing.TB, dir string) (lines [][]byte) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "events-*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	for _, name := range append(names, filepath.Join(dir, "events.jsonl")) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+		}
+	}
+	return lines
+}
+
+// works pushes one more event and requires that it is stored, that its id is new,
+// and that the line files then hold each event that was ever pushed, once, in
+// order: those of earlier, which were pushed before, and those that c holds now.
+func works(t testing.TB, dir string, earlier [][]byte, c content) error {
+	t.Helper()
+	r := run(t, "", program, "push", "--thread", dir, "--source", "next", "--type", "message", "--content", "one more", "--json")
+	next := strings.TrimSuffix(r.stdout, "\n")
+	if id, ok := jsonlog.LineID([]byte(next)); r.code != 0 || !ok || id != c.lastID+1 {
+		return fmt.Errorf("the next push after event %d: %v", c.lastID, r)
+	}
+	th, err := engine.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer th.Close()
+	want := slices.Clone(earlier)
+	last := int64(0)
+	if len(want) > 0 {
+		last, _ = jsonlog.LineID(want[len(want)-1])
+	}
+	for e, err := range th.Events(ctx, engine.Query{After: last}) {
+		if err != nil {
+			return err
+		}
+		want = append(want, e.AppendJSON(nil))
+	}
+	if string(want[len(want)-1]) != next {
+		return fmt.Errorf("the next push is not the last event")
+	}
+	got := lineFiles(t, dir)
+	if len(got) != len(want) {
+		return fmt.Errorf("%d lines of JSON, want %d", len(got), len(want))
+	}
+	for i := range got {
+		if !bytes.Equal(got[i], want[i]) {
+			return fmt.Errorf("line %d is %s, want %s", i+1, got[i], want[i])
+		}
+	}
+	return nil
+}

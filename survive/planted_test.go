@@ -1,0 +1,50 @@
+package survive
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// planted names each bug that can be planted and the test that must notice it.
+var planted = []struct{ bug, test string }{
+	{"no sync", "TestPowerLoss/push$"},
+	{"failed commit acknowledged", "TestFailureMatrix/push$"},
+	{"unknown outcome called a failure", "TestFailureMatrix/push$"},
+	{"line before commit", "TestCrashMatrix/push$"},
+	{"lines not healed", "TestCrashMatrix/push$"},
+	{"head moved too early", "TestCrashMatrix/long_batch"},
+	{"half a batch not cleared", "TestCrashMatrix/push_that_clears"},
+	{"lock dropped early", "TestSoak"},
+	{"replaced file not noticed", "TestSoak"},
+	{"checksum not checked", "TestDamage$/kinds/(random_bytes|one_bit)$"},
+	{"loops not noticed", "TestDamage$/kinds/child_of_a_branch"},
+	{"name not synced", "TestPowerLoss/prune"},
+	{"rotation not synced", "TestPowerLoss/push_that_rotates"},
+	{"progress not stored", "TestCrashMatrix/pop"},
+	{"prune drops one too many", "TestCrashMatrix/prune"},
+}
+
+// TestPlanted tests the tests: with each of these bugs in the program, the test
+// named beside it must fail, and without one the same tests pass. It runs with
+// THREAD_PLANTED=1 (make planted).
+func TestPlanted(t *testing.T) {
+	if os.Getenv("THREAD_PLANTED") == "" {
+		t.Skip("run make planted")
+	}
+	for _, p := range planted {
+		t.Run(p.bug, func(t *testing.T) {
+			for _, bug := range []string{"", p.bug} {
+				cmd := exec.Command("go", "test", "-count=1", "-timeout=120s", "-run", p.test, ".")
+				cmd.Env = append(os.Environ(), "THREAD_PLANTED=", "THREAD_TAGS=planted", "THREAD_PLANT="+bug)
+				out, err := cmd.CombinedOutput()
+				if bug == "" && err != nil {
+					t.Fatalf("%s fails without a bug: %s", p.test, out)
+				}
+				if bug != "" && err == nil {
+					t.Errorf("%s does not notice", p.test)
+				}
+			}
+		})
+	}
+}

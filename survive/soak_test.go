@@ -1,0 +1,209 @@
+package survive
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"thread/engine"
+)
+
+// TestSoak lets many processes push, pop, ack, subscribe, compact and prune one
+// directory at once while some of them are killed at random moments. In the end
+// every push that returned 0 is there once, those that were killed once or not at
+// all, and everything else is in order. THREAD_SOAK=60s and
+// THREAD_SOAK_PROCESSES=200 make it long and wide.
+func TestSoak(t *testing.T) {
+	length, err := time.ParseDuration(cmpOr(os.Getenv("THREAD_SOAK"), "3s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	processes, err := strconv.Atoi(cmpOr(os.Getenv("THREAD_SOAK_PROCESSES"), "8"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "thread")
+	thread(t, "", "init", dir)
+	thread(t, "", "subscribe", "--thread", dir, "--consumer", "c", "--handler", "true")
+	s := &soak{dir: dir, acked: map[string][]int64{}}
+	end := time.Now().Add(length)
+	var wg sync.WaitGroup
+	for w := range processes {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for n := 0; time.Now().Before(end); n++ {
+				if err := s.one(r, fmt.Sprintf("%d-%d", w, n)); err != nil {
+					t.Errorf("process %d, step %d: %v", w, n, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.verify(t)
+	t.Logf("%d processes were run by %d at once, %d of them killed, %d found the thread busy; %d pushes were acknowledged",
+		s.ran.Load(), processes, s.killed.Load(), s.busy.Load(), len(s.acked))
+	if len(s.acked) == 0 || s.killed.Load() == 0 {
+		t.Error("nothing was tried")
+	}
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+type soak struct {
+	dir               string
+	ran, killed, busy atomic.Int64
+
+	mu    sync.Mutex
+	acked map[string][]int64 // ids that a push printed, by content
+}
+
+// one runs one command, and kills every fifth.
+func (s *soak) one(r *rand.Rand, name string) error {
+	args, stdin := s.choose(r, name)
+	cmd := exec.Command(program, append(args, "--thread", s.dir)...)
+	cmd.Env = environment()
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.ran.Add(1)
+	if r.IntN(5) == 0 {
+		kill := time.AfterFunc(time.Duration(r.IntN(12000))*time.Microsecond, func() { cmd.Process.Kill() })
+		defer kill.Stop()
+	}
+	err := cmd.Wait()
+	switch code := cmd.ProcessState.ExitCode(); {
+	case code == -1:
+		s.killed.Add(1)
+		return nil
+	case err == nil:
+	case strings.HasPrefix(stderr.String(), "Error: thread is busy"):
+		s.busy.Add(1)
+		return nil
+	case code == 1 && strings.Contains(stderr.String(), "Error: consumer '"):
+		return nil // somebody else (un)subscribed it, or it holds back a prune
+	default:
+		return fmt.Errorf("%q: exit %d: %s", args, code, stderr.String())
+	}
+	if args[0] == "push" {
+		ids, err := numbers(stdout.String())
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.acked[name] = ids
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *soak) choose(r *rand.Rand, name string) (args []string, stdin string) {
+	switch n := r.IntN(20); {
+	case n < 10:
+		return []string{"push", "--source", "p", "--type", "one", "--content", name}, ""
+	case n < 13:
+		var b strings.Builder
+		for range 1 + r.IntN(40) {
+			fmt.Fprintf(&b, `{"source":"p","type":"batch","content":"%s"}`+"\n", name)
+		}
+		return []string{"push", "--batch"}, b.String()
+	case n < 15:
+		return []string{"pop", "--consumer", "c", "--last-event-id", strconv.Itoa(r.IntN(400))}, ""
+	case n < 16:
+		return []string{"info", "--json"}, ""
+	case n < 17:
+		return []string{"subscribe", "--consumer", "x" + strconv.Itoa(r.IntN(4)), "--handler", "true", "--filter", "type = 'none'"}, ""
+	case n < 18:
+		return []string{"unsubscribe", "--consumer", "x" + strconv.Itoa(r.IntN(4))}, ""
+	case n < 19:
+		return []string{"compact"}, ""
+	}
+	return []string{"prune", "--keep-last", "300", "--force"}, ""
+}
+
+func numbers(text string) (ids []int64, err error) {
+	for line := range strings.Lines(text) {
+		id, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// verify compares the line files, which keep what was pruned, and the database
+// with what the pushes were told.
+func (s *soak) verify(t *testing.T) {
+	t.Helper()
+	thread(t, "", "push", "--thread", s.dir, "--source", "p", "--type", "one", "--content", "the end")
+	if err := faultless(s.dir); err != nil {
+		t.Error(err)
+	}
+	at := map[string][]int64{} // ids by content
+	last := int64(0)
+	for _, line := range lineFiles(t, s.dir) {
+		var e struct {
+			ID      int64
+			Content string
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if e.ID != last+1 {
+			t.Fatalf("line of event %d after that of %d", e.ID, last)
+		}
+		last = e.ID
+		at[e.Content] = append(at[e.Content], e.ID)
+	}
+	for name, ids := range s.acked {
+		if fmt.Sprint(at[name]) != fmt.Sprint(ids) {
+			t.Errorf("push %s printed the ids %v, stored are %v", name, ids, at[name])
+		}
+	}
+	for name, ids := range at {
+		if ids[len(ids)-1]-ids[0] != int64(len(ids)-1) {
+			t.Errorf("push %s is stored more than once or torn apart: %v", name, ids)
+		}
+	}
+	th, err := engine.Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	previous := int64(0)
+	for e, err := range th.Events(ctx, engine.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if previous != 0 && e.ID != previous+1 {
+			t.Fatalf("event %d after %d", e.ID, previous)
+		}
+		previous = e.ID
+	}
+	info, err := th.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.EventCount != last || info.Newest != last || previous != last {
+		t.Errorf("info counts %d events up to %d, the lines %d", info.EventCount, info.Newest, last)
+	}
+}
