@@ -1,0 +1,97 @@
+# Everything is built without CGO but the race detector, which needs it.
+export CGO_ENABLED = 0
+
+BUILD_FLAGS = -trimpath -ldflags='-s -w'
+# For the smallest hosts, code is inlined only where it is felt: 6 % less to store.
+HOT_PACKAGES  = runtime/... unicode/utf8 thread/filter thread/index thread/event
+SMALL_FLAGS   = $(BUILD_FLAGS) -gcflags=all=-l $(HOT_PACKAGES:%=-gcflags=%=)
+LITE_TARGETS  = amd64 arm64 arm
+LITE_MAX      = 6500000# bytes, for each stripped binary
+DIST_TARGETS ?=
+REPEAT_TARGETS ?= linux/mipsle
+FUZZ_COUNT   ?= 20000
+RACE         ?= ./...
+CRASH        ?= TestCrash|TestFailure|TestDamage|TestPower
+BENCH        ?= .
+BENCH_COUNT  ?= 1
+APIDIFF       = golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
+GOVULNCHECK   = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.7.0
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race planted crash fuzz bench lint tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build bin/thread, static and stripped
+	go build $(BUILD_FLAGS) -o bin/thread ./cmd/thread
+
+test: ## Run all tests (under a minute)
+	go test -shuffle on ./...
+
+race: ## Run all tests with the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race -shuffle on $(RACE)
+
+planted: ## Plant a dozen bugs, one at a time, and see that a test notices each
+	THREAD_PLANTED=1 go test -count 1 -timeout 15m -v -run TestPlanted ./survive
+
+crash: ## Try every place of the crash, failure, damage and power tests
+	THREAD_CRASH=full go test -count 1 -timeout 15m -v -run '$(CRASH)' ./survive
+
+fuzz: ## Run every fuzz target FUZZ_COUNT times
+	@set -e; for pkg in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_COUNT)x $$pkg; \
+		done; \
+	done
+
+bench: ## Run the benchmarks that match BENCH, BENCH_COUNT times
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCH_COUNT) ./...
+
+lint: ## Check format, vet and staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
+	go vet ./...
+	GOOS=windows go vet ./...
+	GOOS=darwin go vet ./...
+	go run $(STATICCHECK) ./...
+
+tidy-check: ## Check that go.mod and go.sum are what the imports need
+	go mod tidy -diff
+	go mod verify
+
+dist-lite: ## Build dist/ for linux amd64, arm64 and arm/v6 and check the sizes
+	@set -e; mkdir -p dist; for arch in $(LITE_TARGETS); do \
+		out=dist/thread-linux-$$arch; \
+		GOOS=linux GOARCH=$$arch GOARM=6 go build -tags nosqlite $(SMALL_FLAGS) -o $$out ./cmd/thread; \
+		size=$$(wc -c < $$out); echo "$$out: $$size bytes"; \
+		if [ $$size -gt $(LITE_MAX) ]; then echo "$$out is larger than $(LITE_MAX) bytes"; exit 1; fi; \
+	done
+
+# For tools/dist.sh.
+small-flags:
+	@printf '%s\n' "$(SMALL_FLAGS)"
+
+dist: ## Build dist/: archives, packages, checksums and SBOM for all targets, or for DIST_TARGETS
+	./tools/dist.sh -o dist $(DIST_TARGETS)
+
+dist-check: ## Build REPEAT_TARGETS twice, from two directories and without a cache, and compare the bytes
+	./tools/dist-check.sh $(REPEAT_TARGETS)
+
+api: ## Compare the API of event, filter and engine with the last tag
+	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || { echo "api: there is no tag yet: nothing to compare with"; exit 0; }; \
+	work=$$(mktemp -d) && trap 'git worktree remove --force $$work/tag; rm -rf $$work' EXIT && git worktree add -q --detach $$work/tag $$tag && \
+	for pkg in event filter engine; do \
+		(cd $$work/tag && go run $(APIDIFF) -w $$work/$$pkg.api thread/$$pkg) && \
+		go run $(APIDIFF) -incompatible $$work/$$pkg.api thread/$$pkg; \
+	done
+
+vuln: ## Look for known vulnerabilities, where their data can be had
+	@go run $(GOVULNCHECK) ./... || echo "vuln: NOT CHECKED, or something was found: see above" >&2
+
+qemu: ## Run the tests on other kinds of processors (needs qemu-user-static)
+	./tools/qemu.sh
+
+demo: build ## Play the main job with the real program on real input and check the counts
+	./demo.sh bin/thread

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# tools/dist.sh [-o DIR] [TARGET...]
+#
+# Builds what is published: for each target a static, stripped program, in an
+# archive with manual pages, completions and units, with a list of what went into
+# it (SBOM); for Linux also the .deb, .rpm and .apk. The same source, Go version
+# and VERSION give the same bytes. A target is os/arch or os/arch/variant, as
+# linux/arm/6; without any all are built.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# nfpm 2.45 is the last one whose modules the proxy serves whole.
+NFPM=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
+ALL="linux/amd64 linux/386 linux/arm/5 linux/arm/6 linux/arm/7 linux/arm64 linux/riscv64
+	linux/mips linux/mipsle linux/ppc64le linux/s390x
+	darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64"
+
+out=dist
+if [[ ${1-} == -o ]]; then
+	out=$2
+	shift 2
+fi
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+read -ra targets <<<"${*:-${ALL//[$'\n\t']/ }}"
+
+# v1.2.3 is 1.2.3; what comes before the first tag, or after one, is a
+# pre-release that sorts by the number of commits.
+if [[ -z ${VERSION-} ]]; then
+	if tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null); then
+		VERSION=${tag#v}
+	else
+		tag=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || echo v0.0.0)
+		VERSION=${tag#v}-git$(git rev-list --count HEAD)+g$(git rev-parse --short=12 HEAD)
+	fi
+fi
+: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
+export VERSION SOURCE_DATE_EPOCH CGO_ENABLED=0 TZ=UTC GOFLAGS=-mod=readonly
+export PACKAGE_VERSION=${VERSION%%+*}
+
+# build PROGRAM [FLAG...]: for GOOS, GOARCH and the rest of the environment.
+build() {
+	local program=$1
+	shift
+	go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o "$program" ./cmd/thread
+}
+eval "small=(-tags nosqlite $(make -s small-flags))"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/tree" "$work/tools"
+build "$work/tools/thread" -tags nosqlite
+go build -o "$work/tools/sbom" ./tools/sbom
+GOFLAGS='' GOBIN=$work/tools go install "$NFPM"
+
+# What is the same for every target.
+common=$work/tree
+"$work/tools/thread" __man "$common/man"
+mkdir "$common/man-gz"
+for page in "$common"/man/*.1; do
+	gzip -9n <"$page" >"$common/man-gz/${page##*/}.gz"
+done
+cp -r cmd/thread/completion packaging/systemd packaging/openrc packaging/procd LICENSE README.md "$common/"
+find "$common" -type d -exec chmod 755 {} + -o -type f -exec chmod 644 {} +
+chmod 755 "$common/openrc/thread-dispatch" "$common/procd/thread-dispatch"
+
+# archive NAME PROGRAM: everything in one directory NAME.
+archive() {
+	local name=$1 program=$2 dir=$work/archive/$1
+	mkdir -p "$dir"
+	cp -rp "$common"/{man,completion,LICENSE,README.md} "$dir/"
+	[[ $name == *_linux_* ]] && cp -rp "$common"/{systemd,openrc,procd} "$dir/"
+	cp -p "$program" "$dir/"
+	find "$dir" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+	if [[ $name == *_windows_* ]]; then
+		rm -f "$out/$name.zip"
+		(cd "$work/archive" && find "$name" | LC_ALL=C sort | zip -qX9 "$out/$name.zip" -@)
+	else
+		tar -C "$work/archive" --sort=name --owner=0 --group=0 --numeric-owner --format=ustar -cf - "$name" |
+			gzip -9n >"$out/$name.tar.gz"
+	fi
+}
+
+# packages ARCH: .deb, .rpm and .apk; ARCH is nfpm's word.
+packages() {
+	find "$common" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+	local format
+	for format in deb rpm apk; do
+		(cd "$common" && PACKAGE_ARCH=$1 "$work/tools/nfpm" package --config "$OLDPWD/packaging/nfpm.yaml" \
+			--packager "$format" --target "$out" >/dev/null)
+	done
+}
+
+for target in "${targets[@]}"; do
+	IFS=/ read -r GOOS GOARCH variant <<<"$target"
+	export GOOS GOARCH
+	unset GOARM GOMIPS
+	flags=() exe=thread
+	case $GOARCH in
+	arm) export GOARM=$variant ;;
+	mips*)
+		# Routers have no floating point unit; modernc.org/sqlite does not know them.
+		export GOMIPS=softfloat
+		flags=("${small[@]}")
+		;;
+	esac
+	[[ $GOOS == windows ]] && exe=thread.exe
+	build "$common/$exe" "${flags[@]}"
+	chmod 755 "$common/$exe"
+	name=thread_${VERSION%%+*}_${GOOS}_$GOARCH${variant:+v$variant}
+	"$work/tools/sbom" "$common/$exe" >"$out/$name.cdx.json"
+	archive "$name" "$common/$exe"
+	[[ $GOOS == linux ]] && packages "$GOARCH$variant"
+	printf '%-28s %9d bytes\n' "$target" "$(stat -c %s "$common/$exe")"
+	rm "$common/$exe"
+done
+(cd "$out" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
