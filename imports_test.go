@@ -32,7 +32,7 @@ var permitted = map[string]string{
 
 	"thread/dispatch": "thread/engine thread/event thread/filter thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/consume":  "thread/engine thread/watch",
-	"thread/compat":   "thread/engine thread/event thread/filter thread/jsonlog thread/lock github.com/fsnotify/fsnotify modernc.org/sqlite",
+	"thread/compat":   "thread/engine thread/event thread/filter thread/jsonlog thread/lock thread/watch modernc.org/sqlite",
 
 	"thread/survive": "", // tests only
 
