@@ -106,32 +106,11 @@ func (m *keyModel) PushBatch(t *rapid.T) {
 // Cut leaves the beginning of a long batch behind, as a crash does: its keys must
 // be as if they had never been.
 func (m *keyModel) Cut(t *rapid.T) {
-	sp := spool{dir: m.th.path(runName)}
-	defer sp.close()
 	ds := make([]event.Draft, 2*m.th.maxGroup)
 	for i := range ds {
 		ds[i] = someKeyed(t, 60)
 	}
-	if err := sp.add(ds); err != nil {
-		t.Fatal(err)
-	}
-	in, err := sp.reader()
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := m.th.open(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	l := &longBatch{t: m.th, in: in, left: sp.n}
-	defer l.lines.close()
-	if err := m.th.clearBeyondHead(db); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.step(db); err != nil {
-		t.Fatal(err)
-	}
+	cutBatch(t, m.th, ds)
 }
 
 func (m *keyModel) Wait(t *rapid.T) {

@@ -17,6 +17,7 @@ import (
 
 	"thread/event"
 	"thread/jsonlog"
+	"thread/lock"
 )
 
 // model is the oracle: a thread is a slice of events and two maps.
@@ -152,12 +153,17 @@ func (m *model) LongBatch(t *rapid.T) {
 
 // CutBatch leaves what a crash in the middle of a long batch leaves.
 func (m *model) CutBatch(t *rapid.T) {
-	sp := spool{dir: m.th.path(runName)}
-	defer sp.close()
 	ds := make([]event.Draft, m.th.maxGroup+1)
 	for i := range ds {
 		ds[i] = event.Draft{Source: fmt.Sprint("cut", i%50), Type: "message", Content: "x"}
 	}
+	cutBatch(t, m.th, ds)
+}
+
+// cutBatch stores the beginning of a long batch, its first transaction.
+func cutBatch(t *rapid.T, th *Thread, ds []event.Draft) {
+	sp := spool{dir: th.path(runName)}
+	defer sp.close()
 	if err := sp.add(ds); err != nil {
 		t.Fatal(err)
 	}
@@ -165,14 +171,14 @@ func (m *model) CutBatch(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := m.th.open(ctx, 1)
+	db, err := th.open(ctx, lock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	l := &longBatch{t: m.th, in: in, left: sp.n}
+	l := &longBatch{t: th, in: in, left: sp.n}
 	defer l.lines.close()
-	if err := m.th.clearBeyondHead(db); err != nil {
+	if err := th.clearBeyondHead(db); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.step(db); err != nil {
