@@ -102,7 +102,7 @@ func publish(tmp, path string) error {
 		return err
 	}
 	if d, err := os.Open(filepath.Dir(path)); err == nil {
-		d.Sync() // some file systems and systems cannot; the rename stands all the same
+		_ = d.Sync() // some file systems and systems cannot; the rename stands all the same
 		d.Close()
 	}
 	return nil

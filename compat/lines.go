@@ -54,7 +54,7 @@ type lineWriter struct {
 func newLineWriter(to io.Writer, f Format) *lineWriter {
 	w := &lineWriter{w: bufio.NewWriterSize(to, 256<<10), f: f}
 	if f == CSV {
-		w.w.WriteString("id,created_at,source,type,subtype,content\r\n")
+		_, _ = w.w.WriteString("id,created_at,source,type,subtype,content\r\n") // an error comes back from Flush
 	}
 	return w
 }

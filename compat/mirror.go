@@ -207,7 +207,7 @@ func (m *Mirror) transact(ctx context.Context, fn func() error) error {
 		err = m.exec(ctx, "COMMIT")
 	}
 	if err != nil {
-		m.exec(context.Background(), "ROLLBACK")
+		_ = m.exec(context.Background(), "ROLLBACK") // err is what went wrong
 	}
 	return err
 }

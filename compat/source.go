@@ -210,7 +210,7 @@ func (s *source) close() error {
 		ctx := context.Background()
 		if db, conn, cerr := connect(ctx, s.path, "mode=rw"); cerr == nil {
 			var n int64
-			conn.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&n)
+			_ = conn.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&n)
 			conn.Close()
 			db.Close()
 		}

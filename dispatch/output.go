@@ -65,7 +65,7 @@ func (o *output) copy(from io.Reader) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			o.log.Write(buf[:n])
+			_, _ = o.log.Write(buf[:n]) // a full disk must not stop the handler
 		}
 		if err != nil {
 			return
@@ -81,9 +81,9 @@ func (o *output) close() {
 	if o.copied == nil {
 		o.writer.Close()
 	} else {
-		o.reader.SetReadDeadline(time.Unix(1, 0))
+		_ = o.reader.SetReadDeadline(time.Unix(1, 0))
 		<-o.copied
-		o.reader.SetReadDeadline(time.Time{})
+		_ = o.reader.SetReadDeadline(time.Time{})
 		o.copy(ready{o.reader})
 	}
 	o.reader.Close()

@@ -66,7 +66,7 @@ func Why(ctx context.Context, t *engine.Thread, consumer string, id int64) (Answ
 		if err != nil {
 			return Answer{}, err
 		}
-		return explainPending(t, d, id, ahead)
+		return explainPending(t, d, ahead)
 	}
 }
 
@@ -142,7 +142,7 @@ func describe(e *event.Event) string {
 	return fmt.Sprintf("source '%s', type '%s', subtype %s", e.Source, e.Type, subtype)
 }
 
-func explainPending(t *engine.Thread, d engine.Due, id, ahead int64) (Answer, error) {
+func explainPending(t *engine.Thread, d engine.Due, ahead int64) (Answer, error) {
 	s, err := Status(t, d.Consumer)
 	if err != nil {
 		return Answer{}, err

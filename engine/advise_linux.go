@@ -18,5 +18,5 @@ func (tx *Tx) readAhead() {
 	}
 	// The address is that of bbolt's mapping, which the collector does not move.
 	start := *(**byte)(unsafe.Pointer(&data))
-	unix.Madvise(unsafe.Slice(start, int(size)), unix.MADV_NORMAL)
+	_ = unix.Madvise(unsafe.Slice(start, int(size)), unix.MADV_NORMAL)
 }

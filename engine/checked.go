@@ -60,7 +60,7 @@ func (t *Thread) rememberLooks(ctx context.Context, looks []*look) {
 	if len(long) == 0 {
 		return
 	}
-	t.Update(ctx, func(tx *Tx) error {
+	_ = t.Update(ctx, func(tx *Tx) error {
 		b, err := tx.b.CreateBucketIfNotExists(bucketChecked)
 		for _, l := range long {
 			to := l.reading.after

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -54,7 +55,7 @@ func checkMagic(f *os.File) error {
 	var head [boltPageHeader + 4]byte
 	n, err := f.ReadAt(head[:], 0)
 	switch {
-	case err != nil && err != io.EOF:
+	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	case string(head[:min(n, len(sqliteMagic))]) == sqliteMagic:
 		return ErrSQLite

@@ -151,7 +151,7 @@ func (t *Thread) Pop(ctx context.Context, consumer string, lastAcked, limit int6
 			return Page{}, err
 		}
 		page, err := t.popWith(ctx, consumer, f, lastAcked, limit)
-		if err != errFilterChanged {
+		if !errors.Is(err, errFilterChanged) {
 			return page, err
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -107,7 +108,7 @@ func (r *Retention) through(tx *Tx) (int64, error) {
 		last = e.ID
 		return nil
 	})
-	if err == errYoung {
+	if errors.Is(err, errYoung) {
 		err = nil
 	}
 	return last, err

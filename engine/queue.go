@@ -194,7 +194,7 @@ func (t *Thread) lockedWrite(ctx context.Context, locked func(), fn func(tx *Tx)
 			return err
 		}
 		if planted.Bug("line before commit") {
-			log.write()
+			_ = log.write()
 			log.text = nil
 		}
 		if err := tx.commit(db, true); err != nil && !planted.Bug("failed commit acknowledged") {

@@ -203,9 +203,7 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 	}
 	s.report.Saved = int64(len(saved))
 	s.report.Lost = s.lost(cut, saved)
-	if err := s.writeRest(r); err != nil {
-		return err
-	}
+	s.writeRest(r)
 	lastID, count := r.Head(), r.Head()
 	if s.st != nil {
 		lastID, count = s.st.lastID, s.st.count
@@ -220,7 +218,7 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 }
 
 // writeRest writes everything but the events.
-func (s *salvage) writeRest(r *Restore) error {
+func (s *salvage) writeRest(r *Restore) {
 	for i, sub := range s.subs {
 		if err := r.Subscription(*sub, uint64(i+1), sub.Options()); err != nil {
 			s.problem("subscription %q: %v", sub.Consumer, err)
@@ -241,7 +239,6 @@ func (s *salvage) writeRest(r *Restore) error {
 			s.problem("bucket %q: %v", x.Bucket, err)
 		}
 	}
-	return nil
 }
 
 // dense reports whether every id up to the newest was given to an event, as it is

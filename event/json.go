@@ -169,7 +169,7 @@ func ParseDraft(line []byte) (Draft, error) {
 	default:
 		var buf bytes.Buffer
 		if err := json.Compact(&buf, content); err != nil {
-			return d, fmt.Errorf("%w: content: %v", ErrInvalid, err)
+			return d, fmt.Errorf("%w: content: %w", ErrInvalid, err)
 		}
 		d.Content = buf.String()
 	}
@@ -258,7 +258,7 @@ func decodeString(raw []byte) (string, error) {
 	}
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return "", fmt.Errorf("%w: %v", ErrInvalid, err)
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return s, nil
 }

@@ -51,7 +51,7 @@ func (s *literalSet) member(x value) tri {
 	if x.k == null {
 		return unknown
 	}
-	found := false
+	var found bool
 	if x.k == text {
 		_, found = s.texts[x.s]
 	} else {

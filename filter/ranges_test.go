@@ -24,7 +24,7 @@ func TestRangesAreSound(t *testing.T) {
 			}
 			for i := range rows {
 				r := &rows[i]
-				outside := ""
+				var outside string
 				switch {
 				case r.Source < low || high != "" && r.Source >= high || exact && r.Source != low:
 					bySource++

@@ -28,9 +28,16 @@ func OpenLog(dir string) *Log {
 	return &Log{path: filepath.Join(dir, "logs", "thread.log"), run: filepath.Join(dir, "run")}
 }
 
+// Debug appends a line that helps to find a fault.
 func (l *Log) Debug(format string, args ...any) error { return l.write("DEBUG", format, args) }
-func (l *Log) Info(format string, args ...any) error  { return l.write("INFO", format, args) }
-func (l *Log) Warn(format string, args ...any) error  { return l.write("WARN", format, args) }
+
+// Info appends a line that says what was done.
+func (l *Log) Info(format string, args ...any) error { return l.write("INFO", format, args) }
+
+// Warn appends a line that says what is odd and was overcome.
+func (l *Log) Warn(format string, args ...any) error { return l.write("WARN", format, args) }
+
+// Error appends a line that says what could not be done.
 func (l *Log) Error(format string, args ...any) error { return l.write("ERROR", format, args) }
 
 func (l *Log) write(level, format string, args []any) error {

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -161,7 +162,8 @@ func (q *Queue) logFailure(t *Task, err error) {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{slog.String("lane", t.names[0]), slog.Duration("since", time.Since(t.submittedAt)), slog.Any("error", err)}
-	if p, ok := err.(*PanicError); ok {
+	var p *PanicError
+	if errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
 	q.log.LogAttrs(t.ctx, level, "lane task failed", attrs...)

@@ -43,7 +43,7 @@ func batchDrafts(r io.Reader, maxLine int) iter.Seq2[event.Draft, error] {
 				yield(event.Draft{}, &lineError{n, fmt.Errorf("longer than %d bytes", maxLine)})
 				return
 			}
-			if err != nil && err != io.EOF {
+			if err != nil && !errors.Is(err, io.EOF) {
 				yield(event.Draft{}, logic(fmt.Sprintf("cannot read stdin: %v", err), "give the batch on stdin; nothing was stored"))
 				return
 			}
@@ -60,7 +60,7 @@ func batchDrafts(r io.Reader, maxLine int) iter.Seq2[event.Draft, error] {
 					return
 				}
 			}
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return
 			}
 		}
@@ -76,11 +76,10 @@ func readLine(in *bufio.Reader, buf []byte, maxLine int) ([]byte, error) {
 		if len(buf) > maxLine {
 			return buf, errLineTooLong
 		}
-		switch err {
-		case bufio.ErrBufferFull:
-		case nil:
+		if err == nil {
 			return bytes.TrimSuffix(buf[:len(buf)-1], []byte("\r")), nil
-		default:
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
 			return buf, err
 		}
 	}

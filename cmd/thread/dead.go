@@ -244,14 +244,16 @@ func (a *app) changed(word, key string, n int64, json bool, err error) error {
 	if err != nil {
 		a.warn("%s only %d: %v", strings.ToLower(word), n, err)
 	}
-	if json {
-		a.out.text(fmt.Sprintf(`{%q:%d}`+"\n", key, n))
-	} else {
+	line := fmt.Sprintf(`{%q:%d}`, key, n)
+	if !json {
 		letters := "letters"
 		if n == 1 {
 			letters = "letter"
 		}
-		a.out.text(fmt.Sprintf("%s %d dead %s\n", word, n, letters))
+		line = fmt.Sprintf("%s %d dead %s", word, n, letters)
+	}
+	if outErr := a.out.text(line + "\n"); err == nil {
+		err = outErr
 	}
 	return err
 }

@@ -89,7 +89,7 @@ func (c *pushCmd) run(ctx context.Context, a *app) error {
 		return nil
 	}
 	if err := c.print(ctx, a, t, b, draft); err != nil {
-		return a.stored(b, err)
+		a.stored(b, err)
 	}
 	return nil
 }
@@ -205,9 +205,8 @@ func (a *app) printByID(ctx context.Context, t *engine.Thread, b *engine.Batch) 
 
 // stored turns an error that came after the commit into a warning: a caller that
 // sees the push fail would push again, and the event is there.
-func (a *app) stored(b engine.Batch, err error) error {
+func (a *app) stored(b engine.Batch, err error) {
 	if !errors.Is(err, errReaderGone) {
 		a.warn("stored as %d to %d, but this could not be printed: %v", b.First, b.Last, err)
 	}
-	return nil
 }

@@ -95,8 +95,9 @@ func (c *subscribeCmd) run(ctx context.Context, a *app) error {
 
 // change returns what the flags change of a subscription.
 func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
-	timeout, err := time.Duration(0), error(nil)
+	var timeout time.Duration
 	if c.Timeout.set {
+		var err error
 		if timeout, err = parseDuration("--timeout", c.Timeout.value); err != nil {
 			return nil, err
 		}
