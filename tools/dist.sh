@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# tools/dist.sh [-o DIR] [TARGET...]
+# tools/dist.sh [-p] [-o DIR] [TARGET...]
 #
 # Builds what is published: for each target a static, stripped program, in an
 # archive with manual pages, completions and units, with a list of what went into
 # it (SBOM); for Linux also the .deb, .rpm and .apk. The same source, Go version
 # and VERSION give the same bytes. A target is os/arch or os/arch/variant, as
-# linux/arm/6; without any all are built.
+# linux/arm/6; without any all are built. With -p only the programs are built, as
+# DIR/thread-linux-arm-6, and nothing else of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,11 +16,15 @@ ALL="linux/amd64 linux/386 linux/arm/5 linux/arm/6 linux/arm/7 linux/arm64 linux
 	linux/mips linux/mipsle linux/ppc64le linux/s390x
 	darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64"
 
-out=dist
-if [[ ${1-} == -o ]]; then
-	out=$2
-	shift 2
-fi
+out=dist programs_only=
+while getopts o:p option; do
+	case $option in
+	o) out=$OPTARG ;;
+	p) programs_only=yes ;;
+	*) exit 2 ;;
+	esac
+done
+shift $((OPTIND - 1))
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 read -ra targets <<<"${*:-${ALL//[$'\n\t']/ }}"
@@ -44,7 +49,40 @@ build() {
 	shift
 	go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o "$program" ./cmd/thread
 }
-eval "small=(-tags nosqlite $(make -s small-flags))"
+# The flags for the smallest hosts.
+eval "small=($(make -s small-flags))"
+
+# target OS/ARCH[/VARIANT]: prepares the environment and flags for build.
+target() {
+	IFS=/ read -r GOOS GOARCH variant <<<"$1"
+	export GOOS GOARCH
+	unset GOARM GOMIPS
+	flags=() exe=thread
+	case $GOARCH in
+	arm)
+		export GOARM=$variant
+		flags=("${small[@]}")
+		;;
+	mips*)
+		# Routers have no floating point unit; modernc.org/sqlite does not know them.
+		export GOMIPS=softfloat
+		flags=(-tags nosqlite "${small[@]}")
+		;;
+	esac
+	[[ $GOOS != windows ]] || exe=thread.exe
+}
+
+# sized TARGET PROGRAM: says how large it is.
+sized() { printf '%-28s %9d bytes\n' "$1" "$(stat -c %s "$2")"; }
+
+if [[ $programs_only ]]; then
+	for t in "${targets[@]}"; do
+		target "$t"
+		build "$out/thread-${t//\//-}" "${flags[@]}"
+		sized "$t" "$out/thread-${t//\//-}"
+	done
+	exit
+fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -81,37 +119,27 @@ archive() {
 	fi
 }
 
-# packages ARCH: .deb, .rpm and .apk; ARCH is nfpm's word.
+# packages ARCH: .deb, .rpm and .apk; ARCH is nfpm's word. Debian has one
+# architecture for ARMv6 (Raspbian) and ARMv7: the program for the first runs on both.
 packages() {
 	find "$common" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 	local format
 	for format in deb rpm apk; do
+		[[ $1 != arm7 || $format != deb ]] || continue
 		(cd "$common" && PACKAGE_ARCH=$1 "$work/tools/nfpm" package --config "$OLDPWD/packaging/nfpm.yaml" \
 			--packager "$format" --target "$out" >/dev/null)
 	done
 }
 
-for target in "${targets[@]}"; do
-	IFS=/ read -r GOOS GOARCH variant <<<"$target"
-	export GOOS GOARCH
-	unset GOARM GOMIPS
-	flags=() exe=thread
-	case $GOARCH in
-	arm) export GOARM=$variant ;;
-	mips*)
-		# Routers have no floating point unit; modernc.org/sqlite does not know them.
-		export GOMIPS=softfloat
-		flags=("${small[@]}")
-		;;
-	esac
-	[[ $GOOS == windows ]] && exe=thread.exe
+for t in "${targets[@]}"; do
+	target "$t"
 	build "$common/$exe" "${flags[@]}"
 	chmod 755 "$common/$exe"
 	name=thread_${VERSION%%+*}_${GOOS}_$GOARCH${variant:+v$variant}
 	"$work/tools/sbom" "$common/$exe" >"$out/$name.cdx.json"
 	archive "$name" "$common/$exe"
 	[[ $GOOS == linux ]] && packages "$GOARCH$variant"
-	printf '%-28s %9d bytes\n' "$target" "$(stat -c %s "$common/$exe")"
+	sized "$t" "$common/$exe"
 	rm "$common/$exe"
 done
 (cd "$out" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
