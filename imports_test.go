@@ -38,7 +38,7 @@ var permitted = map[string]string{
 
 	"thread/tools/sbom": "",
 
-	"thread/cmd/thread": "thread/compat thread/consume thread/dispatch thread/engine thread/event thread/filter thread/jsonlog thread/lock thread/watch github.com/alecthomas/kong",
+	"thread/cmd/thread": "thread/compat thread/consume thread/dispatch thread/engine thread/event thread/filter thread/jsonlog thread/lock thread/watch github.com/alecthomas/kong golang.org/x/sys",
 }
 
 func TestImportsPointDown(t *testing.T) {

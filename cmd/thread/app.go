@@ -30,7 +30,7 @@ type command interface {
 // start finds the verb and runs it.
 func (a *app) start(args []string) error {
 	if len(args) == 0 {
-		return &refusal{text: overview(false)}
+		return &refusal{text: overview(false, textColumns(a.stderr))}
 	}
 	switch args[0] {
 	case "-V", "--version":
@@ -55,7 +55,7 @@ func (a *app) start(args []string) error {
 	cmd := v.grammar()
 	err := a.parse(v, cmd, rest)
 	if errors.Is(err, errHelp) {
-		return a.out.text(v.help())
+		return a.out.text(v.help(textColumns(a.out.w)))
 	}
 	if err != nil {
 		return err
@@ -110,11 +110,30 @@ func (a *app) setDir(what, dir string) (err error) {
 
 // refusal is an answer on stderr with exit code 2 that is not of the form
 // "Error: …" (contract T-03).
-type refusal struct{ text string }
+type refusal struct {
+	text string
+	hint string // a further line, shown on a terminal only
+}
 
 func (r *refusal) Error() string { return r.text }
 
 func invalidCommand(args []string) error {
-	return &refusal{text: "Invalid command: " + printable(strings.Join(args, " ")) +
+	r := &refusal{text: "Invalid command: " + printable(strings.Join(args, " ")) +
 		"\nSee --help for available commands.\n"}
+	if args[0] == "help" {
+		args = args[1:]
+	}
+	var names []string
+	for _, v := range verbs() {
+		names = append(names, v.name)
+	}
+	typed := strings.Join(args[:min(len(args), 2)], " ")
+	meant := similar(typed, names)
+	if meant == "" && len(args) > 1 {
+		meant = similar(args[0], names)
+	}
+	if meant != "" {
+		r.hint = "Did you mean thread " + meant + "?\n"
+	}
+	return r
 }

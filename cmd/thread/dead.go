@@ -39,7 +39,8 @@ func deadListVerb() *verb {
 	return &verb{
 		name:    "dead list",
 		summary: "List the events that consumers could not process",
-		details: "One line per dead letter; with --json an object with the event and its history.",
+		details: `One line per dead letter: event, when it died, consumer, source, type, attempts
+and the last error, aligned on a terminal and with a tab in between elsewhere.`,
 		examples: `thread dead list --thread ./inbox
 thread dead list --thread ./inbox --consumer worker --filter "type = 'order'" --json`,
 		grammar: func() command { return new(deadListCmd) },
@@ -108,7 +109,7 @@ func (c *deadListCmd) run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer t.Close()
-	return a.listLetters(ctx, t, q, c.JSON, appendLetterLine)
+	return a.listLetters(ctx, t, q, c.JSON, a.letterTable())
 }
 
 func (c *deadShowCmd) run(ctx context.Context, a *app) error {
@@ -118,9 +119,12 @@ func (c *deadShowCmd) run(ctx context.Context, a *app) error {
 	}
 	defer t.Close()
 	n := 0
-	err = a.listLetters(ctx, t, q, c.JSON, func(b []byte, l *engine.DeadLetter) []byte {
-		n++
-		return appendLetterText(b, l)
+	err = a.listLetters(ctx, t, q, c.JSON, func(l *engine.DeadLetter) error {
+		if l != nil {
+			n++
+			a.out.buf = appendLetterText(a.out.buf, l)
+		}
+		return a.out.more()
 	})
 	if err == nil && n == 0 && !c.JSON && len(a.out.buf) == 0 {
 		return logic("no dead letter is selected", "see thread dead list --thread "+shellWord(a.dir))
@@ -128,22 +132,26 @@ func (c *deadShowCmd) run(ctx context.Context, a *app) error {
 	return err
 }
 
-// listLetters prints the selected letters.
-func (a *app) listLetters(ctx context.Context, t *engine.Thread, q engine.Letters, json bool, text func([]byte, *engine.DeadLetter) []byte) error {
+// listLetters prints the selected letters, as JSON or with print, which is called
+// with nil after the last of them.
+func (a *app) listLetters(ctx context.Context, t *engine.Thread, q engine.Letters, json bool, print func(*engine.DeadLetter) error) error {
+	if json {
+		print = func(l *engine.DeadLetter) error {
+			if l != nil {
+				a.out.buf = appendLetterJSON(a.out.buf, l)
+			}
+			return a.out.more()
+		}
+	}
 	for l, err := range t.DeadLetters(ctx, q) {
+		if err == nil {
+			err = print(&l)
+		}
 		if err != nil {
 			return err
 		}
-		if json {
-			a.out.buf = appendLetterJSON(a.out.buf, &l)
-		} else {
-			a.out.buf = text(a.out.buf, &l)
-		}
-		if err := a.out.more(); err != nil {
-			return err
-		}
 	}
-	return nil
+	return print(nil)
 }
 
 func (c *deadDropCmd) run(ctx context.Context, a *app) error {
@@ -153,7 +161,7 @@ func (c *deadDropCmd) run(ctx context.Context, a *app) error {
 	}
 	defer t.Close()
 	if c.DryRun {
-		return a.listLetters(ctx, t, q, c.JSON, appendLetterLine)
+		return a.listLetters(ctx, t, q, c.JSON, a.letterTable())
 	}
 	n, err := a.changeLetters(ctx, t, q, lettersAtOnce, 0, t.DropDead)
 	return a.changed("Dropped", "dropped", n, c.JSON, err)
@@ -174,7 +182,7 @@ func (c *deadRetryCmd) run(ctx context.Context, a *app) error {
 		atOnce, pause = 1, time.Duration(float64(time.Second)/rate)
 	}
 	if c.DryRun {
-		return a.listLetters(ctx, t, q, c.JSON, appendLetterLine)
+		return a.listLetters(ctx, t, q, c.JSON, a.letterTable())
 	}
 	n, err := a.changeLetters(ctx, t, q, atOnce, pause, func(ctx context.Context, some []engine.DeadLetter) (int64, error) {
 		n, err := t.RetryDead(ctx, some)
@@ -267,14 +275,27 @@ func parseRate(s string) (float64, error) {
 	return n, nil
 }
 
-// appendLetterLine appends a letter as one line of a table.
-func appendLetterLine(b []byte, l *engine.DeadLetter) []byte {
-	kind := "(no longer stored)"
-	if l.Stored {
-		kind = l.Event.Source + " " + typeOf(&l.Event)
+// letterTable returns what prints a letter as a row of a table.
+func (a *app) letterTable() func(*engine.DeadLetter) error {
+	rows := &table{out: &a.out, aligned: isTerminal(a.out.w), number: true, widest: []int{19, 24, 32, 32, 24, 8}}
+	begun := false
+	return func(l *engine.DeadLetter) error {
+		if l == nil {
+			return rows.flush()
+		}
+		if rows.aligned && !begun {
+			if err := rows.row("EVENT", "DIED", "CONSUMER", "SOURCE", "TYPE", "ATTEMPTS", "LAST ERROR"); err != nil {
+				return err
+			}
+		}
+		begun = true
+		source, typ := "(no longer stored)", ""
+		if l.Stored {
+			source, typ = l.Event.Source, typeOf(&l.Event)
+		}
+		return rows.row(strconv.FormatInt(l.Event.ID, 10), event.FormatTime(l.DiedAt), printable(l.Consumer), printable(source), printable(typ),
+			strconv.FormatInt(int64(l.Attempts), 10), printable(l.LastError))
 	}
-	return fmt.Appendf(b, "%8d  %s  %s  %s  attempts=%d  %s\n", l.Event.ID, event.FormatTime(l.DiedAt),
-		printable(l.Consumer), printable(kind), l.Attempts, printable(l.LastError))
 }
 
 func appendLetterText(b []byte, l *engine.DeadLetter) []byte {

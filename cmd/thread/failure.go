@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"thread/event"
 )
@@ -30,6 +29,9 @@ func (a *app) report(err error) int {
 	var r *refusal
 	if errors.As(err, &r) {
 		fmt.Fprint(a.stderr, r.text)
+		if r.hint != "" && isTerminal(a.stderr) {
+			fmt.Fprint(a.stderr, r.hint)
+		}
 		return 2
 	}
 	f := a.explain(err)
@@ -44,15 +46,4 @@ func (a *app) report(err error) int {
 		fmt.Fprint(a.stderr, f.excerpt)
 	}
 	return f.code
-}
-
-// isTerminal reports whether w is a character device, which is near enough for
-// choosing between one line and several.
-func isTerminal(w any) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	st, err := file.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }

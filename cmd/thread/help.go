@@ -26,12 +26,12 @@ func (a *app) help(args []string) error {
 		return invalidCommand(args)
 	}
 	if len(topic) == 0 {
-		return a.out.text(overview(verbose))
+		return a.out.text(overview(verbose, textColumns(a.out.w)))
 	}
 	if len(topic) == 1 && groupOf(topic[0]) != nil {
 		var texts []string
 		for _, v := range groupOf(topic[0]) {
-			texts = append(texts, v.help())
+			texts = append(texts, v.help(textColumns(a.out.w)))
 		}
 		return a.out.text(strings.Join(texts, "\n"))
 	}
@@ -39,33 +39,31 @@ func (a *app) help(args []string) error {
 	if v == nil || len(rest) > 0 {
 		return invalidCommand(args)
 	}
-	return a.out.text(v.help())
+	return a.out.text(v.help(textColumns(a.out.w)))
 }
 
-// overview returns the help of the whole program.
-func overview(verbose bool) string {
-	var b strings.Builder
-	b.WriteString(`thread - an event queue that lives in a directory
-
-Usage: thread <command> [flags]
-
-Commands:
-`)
+// overview returns the help of the whole program, in lines of that many columns.
+func overview(verbose bool, columns int) string {
+	h := helpText{columns: columns}
+	h.fill("thread - an event queue that lives in a directory", 0, 0)
+	h.b.WriteByte('\n')
+	h.fill("Usage: thread <command> [flags]", 0, len("Usage: "))
+	h.examples(overviewExamples)
+	var commands []item
 	for _, v := range verbs() {
-		fmt.Fprintf(&b, "  %-20s %s\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
+		commands = append(commands, item{strings.TrimSpace(v.name + " " + v.args), v.summary})
 	}
-	b.WriteString(`  help [command]       Show this help, or that of a command
-
-Flags:
-  -h, --help           Show this help; with --verbose also the files and exit codes
-  -V, --version        Show the version
-
-`)
-	b.WriteString(environment + "\nExamples:\n  " + strings.ReplaceAll(overviewExamples, "\n", "\n  ") + "\n")
+	h.section("Commands:", append(commands, item{"help [command]", "Show this help, or that of a command"}))
+	h.section("Flags:", []item{
+		{"-h, --help", "Show this help; with --verbose also the files and exit codes"},
+		{"-V, --version", "Show the version"},
+	})
+	h.section("Environment:", environment())
 	if verbose {
-		b.WriteString("\n" + dataLayout + "\n" + exitCodes)
+		h.section("Data layout:", dataLayout())
+		h.section("Exit codes:", exitCodes())
 	}
-	return b.String()
+	return h.b.String()
 }
 
 const overviewExamples = `thread init ./inbox
@@ -74,53 +72,65 @@ thread push --thread ./inbox --source self --type message --content "hello"
 thread pop --thread ./inbox --consumer worker --last-event-id 0
 thread info --thread ./inbox`
 
-const environment = `Environment:
-  THREAD_DIR           The thread when there is no --thread; without both it is the directory,
-                       here or above, that is one
-  THREAD_DISPATCH      Who starts handlers after a push: auto (the notifier command if there is
-                       one, else spawn), notifier, spawn (thread dispatch, detached) or none
-  NO_COLOR             Set to anything: no colours on a terminal
-`
+// item is a term and what it means.
+type item struct{ term, meaning string }
 
-const dataLayout = `Data layout:
-  <dir>/events.db              the database: events, subscriptions, progress
-  <dir>/events.jsonl           every event as a line of JSON, for eyes and grep
-  <dir>/events-<time>.jsonl    older lines, 10000 or more per file
-  <dir>/run/                   lock files; may be deleted at any time
-  <dir>/logs/thread.log        what was pushed and which handlers were started
-  <dir>/logs/handlers/         what the handlers printed
-`
+// These are functions because lists at package level would be built at every start
+// of the program.
 
-const exitCodes = `Exit codes:
-  0  done
-  1  not possible: not a thread, already there, no such consumer, busy
-  2  wrong usage: flags, numbers, a filter, a line of a batch
-`
+func environment() []item {
+	return []item{
+		{"THREAD_DIR", "The thread when there is no --thread; without both it is the directory, here or above, that is one"},
+		{"THREAD_DISPATCH", "Who starts handlers after a push: auto (the notifier command if there is one, else spawn), notifier, spawn (thread dispatch, detached) or none"},
+		{"NO_COLOR", "Set to anything: no colours on a terminal"},
+	}
+}
 
-// help returns the help of one verb. Its flags are read from the grammar.
-func (v *verb) help() string {
+func dataLayout() []item {
+	return []item{
+		{"<dir>/events.db", "the database: events, subscriptions, progress"},
+		{"<dir>/events.jsonl", "every event as a line of JSON, for eyes and grep"},
+		{"<dir>/events-<time>.jsonl", "older lines, 10000 or more per file"},
+		{"<dir>/run/", "lock files; may be deleted at any time"},
+		{"<dir>/logs/thread.log", "what was pushed and which handlers were started"},
+		{"<dir>/logs/handlers/", "what the handlers printed"},
+	}
+}
+
+func exitCodes() []item {
+	return []item{
+		{"0", "done"},
+		{"1", "not possible: not a thread, already there, no such consumer, busy"},
+		{"2", "wrong usage: flags, numbers, a filter, a line of a batch"},
+	}
+}
+
+// help returns the help of one verb, in lines of that many columns. Its flags are
+// read from the grammar.
+func (v *verb) help(columns int) string {
 	model := newParser(v, v.grammar()).Model
-	var b strings.Builder
-	fmt.Fprintf(&b, "Usage: %s\n\n%s.\n", v.usageLine(model), v.summary)
+	h := helpText{columns: columns}
+	h.fill("Usage: "+v.usageLine(model), 0, len("Usage: "))
+	h.b.WriteByte('\n')
+	h.fill(v.summary+".", 0, 0)
 	if v.details != "" {
-		fmt.Fprintf(&b, "%s\n", v.details)
+		h.fill(v.details, 0, 0)
 	}
+	h.examples(v.examples)
 	if len(model.Positional) > 0 {
-		b.WriteString("\nArguments:\n")
+		var arguments []item
 		for _, p := range model.Positional {
-			fmt.Fprintf(&b, "  %-22s  %s\n", "<"+p.Name+">", p.Help)
+			arguments = append(arguments, item{"<" + p.Name + ">", p.Help})
 		}
+		h.section("Arguments:", arguments)
 	}
-	b.WriteString("\nFlags:\n")
+	var flags []item
 	for _, f := range model.Flags {
-		fmt.Fprintf(&b, "  %-22s  %s\n", flagWords(f), flagHelp(f))
+		flags = append(flags, item{flagWords(f), flagHelp(f)})
 	}
-	b.WriteString("\nExamples:\n")
-	for _, example := range strings.Split(v.examples, "\n") {
-		fmt.Fprintf(&b, "  %s\n", example)
-	}
-	b.WriteString("\n" + exitCodes)
-	return b.String()
+	h.section("Flags:", flags)
+	h.section("Exit codes:", exitCodes())
+	return h.b.String()
 }
 
 // usageLine returns the verb with its flags and arguments, those that may be left

@@ -51,11 +51,11 @@ func overviewPage() []byte {
 		p.item(strings.TrimSpace(v.name+" "+v.args), v.summary+". See "+v.pageName()+"(1).")
 	}
 	p.section("ENVIRONMENT")
-	p.literal(body(environment))
+	p.items(environment())
 	p.section("FILES")
-	p.literal(body(dataLayout))
+	p.items(dataLayout())
 	p.section("EXIT STATUS")
-	p.literal(body(exitCodes))
+	p.items(exitCodes())
 	p.section("EXAMPLES")
 	p.literal(overviewExamples)
 	return p.Bytes()
@@ -85,18 +85,12 @@ func (v *verb) page() []byte {
 		p.item(flagWords(f), flagHelp(f))
 	}
 	p.section("EXIT STATUS")
-	p.literal(body(exitCodes))
+	p.items(exitCodes())
 	p.section("EXAMPLES")
 	p.literal(v.examples)
 	p.section("SEE ALSO")
 	p.raw(".BR thread (1)\n")
 	return p.Bytes()
-}
-
-// body returns a block of the help without its headline and its margin.
-func body(block string) string {
-	_, lines, _ := strings.Cut(block, "\n")
-	return strings.TrimPrefix(strings.ReplaceAll(lines, "\n  ", "\n"), "  ")
 }
 
 // manualPage is a page in the man macros under construction.
@@ -120,6 +114,12 @@ func (p *manualPage) text(s string) { p.raw(roff(s) + "\n") }
 func (p *manualPage) item(term, meaning string) {
 	p.raw(".TP\n\\fB" + roff(term) + "\\fR\n")
 	p.text(meaning)
+}
+
+func (p *manualPage) items(items []item) {
+	for _, it := range items {
+		p.item(it.term, it.meaning)
+	}
 }
 
 // literal adds lines that stay as they are.

@@ -95,10 +95,34 @@ func (a *app) aboutConsumer(err error, id string) error {
 	switch {
 	case errors.Is(err, engine.ErrNoSubscription):
 		return logic(fmt.Sprintf("consumer '%s' is not subscribed", id),
-			fmt.Sprintf("run thread subscribe --thread %s --consumer %s --handler <cmd>", shellWord(a.dir), shellWord(id)))
+			fmt.Sprintf("run thread subscribe --thread %s --consumer %s --handler <cmd>%s", shellWord(a.dir), shellWord(id), a.meantConsumer(id)))
 	case errors.Is(err, engine.ErrSubscriptionExists):
 		return logic(fmt.Sprintf("consumer '%s' already exists", id),
 			fmt.Sprintf("run thread unsubscribe --thread %s --consumer %s", shellWord(a.dir), shellWord(id)))
 	}
 	return err
+}
+
+// meantConsumer returns the end of a sentence that names the consumer whose name
+// is like id, "" when there is none or it cannot be looked up soon.
+func (a *app) meantConsumer(id string) string {
+	t, err := engine.Open(a.dir)
+	if err != nil {
+		return ""
+	}
+	defer t.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), consumersTime)
+	defer cancel()
+	info, err := t.Info(ctx)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, s := range info.Subscriptions {
+		names = append(names, s.Consumer)
+	}
+	if meant := similar(id, names); meant != "" {
+		return ", or did you mean --consumer " + shellWord(meant) + "?"
+	}
+	return ""
 }

@@ -6,9 +6,9 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"thread/engine"
 	"thread/event"
@@ -28,8 +28,9 @@ func tailVerb() *verb {
 		name:    "tail",
 		summary: "Show the last events, for eyes",
 		details: `Columns are id, time, source, type and content, with control characters escaped.
-On a terminal they are coloured unless NO_COLOR is set. Following waits for the
-operating system's word and holds nothing; Ctrl-C ends it with exit code 0.`,
+On a terminal they are aligned, and coloured unless NO_COLOR is set; elsewhere a
+tab stands between them. Following waits for the operating system's word and
+holds nothing; Ctrl-C ends it with exit code 0.`,
 		examples: `thread tail --thread ./inbox
 thread tail --thread ./inbox -n 100 -f --filter "type = 'message'"
 thread tail --thread ./inbox -n 0 -f --json | jq .content`,
@@ -56,7 +57,7 @@ func (c *tailCmd) run(ctx context.Context, a *app) error {
 		}
 		defer w.Close()
 	}
-	v := &tailView{a: a, json: c.JSON, colour: isTerminal(a.out.w) && os.Getenv("NO_COLOR") == ""}
+	v := newTailView(a, c.JSON)
 	last, err := v.begin(ctx, t, c.Filter.value, n)
 	for err == nil && c.Follow {
 		if err = a.out.flush(); err != nil {
@@ -74,6 +75,9 @@ func (c *tailCmd) run(ctx context.Context, a *app) error {
 				break
 			}
 		}
+		if err == nil {
+			err = v.table.flush()
+		}
 	}
 	if ctx.Err() != nil {
 		err = nil // asked to end
@@ -81,19 +85,20 @@ func (c *tailCmd) run(ctx context.Context, a *app) error {
 	return err
 }
 
-// tailView prints events in columns whose widths only grow.
+// tailView prints events, as a table or as JSON.
 type tailView struct {
-	a            *app
-	json, colour bool
-	id, source   int // widths
-	typ          int
+	a     *app
+	json  bool
+	table table
 }
 
-// The widths beyond which a column does not push the others further.
-const (
-	widestSource = 32
-	widestType   = 24
-)
+func newTailView(a *app, json bool) *tailView {
+	v := &tailView{a: a, json: json, table: table{out: &a.out, aligned: isTerminal(a.out.w), number: true, widest: []int{19, 24, 32, 24}}}
+	if os.Getenv("NO_COLOR") == "" {
+		v.table.styles = []string{"", "\x1b[2m", "\x1b[36m"}
+	}
+	return v
+}
 
 // begin prints the last n events that match, and returns the id after which to
 // go on.
@@ -114,21 +119,12 @@ func (v *tailView) begin(ctx context.Context, t *engine.Thread, where string, n 
 		es = append(es, e)
 		last = max(last, e.ID)
 	}
-	for i := range es {
-		v.widen(&es[i])
-	}
 	for _, e := range slices.Backward(es) {
 		if err := v.print(&e); err != nil {
 			return last, err
 		}
 	}
-	return last, nil
-}
-
-func (v *tailView) widen(e *event.Event) {
-	v.id = max(v.id, len(fmt.Sprint(e.ID)))
-	v.source = max(v.source, min(widestSource, utf8.RuneCountInString(printable(e.Source))))
-	v.typ = max(v.typ, min(widestType, utf8.RuneCountInString(printable(typeOf(e)))))
+	return last, v.table.flush()
 }
 
 func (v *tailView) print(e *event.Event) error {
@@ -136,12 +132,5 @@ func (v *tailView) print(e *event.Event) error {
 		v.a.out.buf = append(e.AppendJSON(v.a.out.buf), '\n')
 		return v.a.out.more()
 	}
-	v.widen(e)
-	dim, bright, plain := "", "", ""
-	if v.colour {
-		dim, bright, plain = "\x1b[2m", "\x1b[36m", "\x1b[0m"
-	}
-	v.a.out.buf = fmt.Appendf(v.a.out.buf, "%*d  %s%s%s  %s%-*s%s  %-*s  %s\n", v.id, e.ID, dim, printable(e.CreatedAt), plain,
-		bright, v.source, printable(e.Source), plain, v.typ, printable(typeOf(e)), printable(e.Content))
-	return v.a.out.more()
+	return v.table.row(strconv.FormatInt(e.ID, 10), printable(e.CreatedAt), printable(e.Source), printable(typeOf(e)), printable(e.Content))
 }

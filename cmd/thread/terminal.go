@@ -1,0 +1,29 @@
+package main
+
+import "os"
+
+// plainColumns is how wide text for people is where no terminal says otherwise.
+const plainColumns = 80
+
+// isTerminal reports whether what is written to w is seen as it is written.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if ok {
+		_, ok = terminalColumns(f)
+	}
+	return ok
+}
+
+// textColumns returns how wide lines of text on w should be at most. On a wide
+// terminal that is less than there is: long lines are hard to read.
+func textColumns(w any) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return plainColumns
+	}
+	columns, ok := terminalColumns(f)
+	if !ok || columns == 0 {
+		return plainColumns
+	}
+	return min(max(columns, 30), 100)
+}
