@@ -156,6 +156,9 @@ func processes(dir string, verbs ...string) (found []process, err error) {
 	for _, path := range list {
 		text, _ := os.ReadFile(path)
 		args := strings.Split(string(text), "\x00")
+		if strings.HasPrefix(filepath.Base(args[0]), "qemu-") { // tools/qemu.sh: what it emulates follows
+			args = args[1:]
+		}
 		if len(args) < 3 || !slices.Contains(verbs, args[1]) || !slices.Contains(args, dir) {
 			continue
 		}

@@ -31,9 +31,15 @@ _thread() {
 	while IFS=$'\t' read -r cur help; do
 		[[ $cur == */ ]] && compopt -o nospace
 		cur=${cur#"$kept"}
+		# Within quotes that are still open the text stands as it is.
 		case $piece in
-		[\"\']*) ;;
-		*) printf -v cur %q "$cur" ;;
+		\"*[!\"] | \'*[!\'] | [\"\']) ;;
+		*)
+			case $cur in
+			\~/*) printf -v cur '~/%q' "${cur:2}" ;;
+			*) printf -v cur %q "$cur" ;;
+			esac
+			;;
 		esac
 		COMPREPLY+=("$cur")
 	done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)

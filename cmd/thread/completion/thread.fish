@@ -2,7 +2,8 @@
 
 function __thread_complete
     set -l words (commandline -opc)
-    set -l cur (commandline -ct)
+    # As the program will see it, without quotes and backslashes.
+    set -l cur (string unescape -- (commandline -ct))
     set -l program $words[1]
     set -e words[1]
     set -l found ($program __complete $words "$cur" 2>/dev/null)
