@@ -26,7 +26,7 @@ type CheckReport struct {
 	Pages     int64 // pages in use
 	FreePages int64
 	Lines     int64   // lines of JSON that were compared with their events
-	Faults    []Fault // at most maxFaults
+	Faults    []Fault // at most 1000
 	More      int64   // faults beyond these
 	// Notes are no faults: what a crash may leave, and what heals at the next push.
 	Notes []Fault

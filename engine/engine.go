@@ -10,6 +10,13 @@
 // runs one short transaction and closes it, because bbolt's lock on an open file
 // excludes all other processes. Opening costs some 20 µs at any size.
 //
+// The package starts no handlers: after a push of the program "thread" they run by
+// themselves, after one of the library when someone runs "thread dispatch". A
+// reader in Go needs none: it ranges over Events, pops, or takes a Feed.
+//
+// Snapshot, Restore and Extra move whole threads in and out. They follow the format
+// on disk, and may change when it does.
+//
 // Errors wrap the sentinels of this package, *filter.Error for a filter that is
 // not one, filter.ErrRuntime for one that failed on an event, and the errors of
 // the operating system.

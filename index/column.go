@@ -230,7 +230,7 @@ func BlocksAfter(columns *bbolt.Bucket, after int64) Blocks {
 	w := Blocks{c: c, last: -1 << 63}
 	key := binary.BigEndian.AppendUint64(nil, uint64(after)+1)
 	for _, check := range []func() error{
-		func() error { return CheckPath(columns, key) }, func() error { return CheckBefore(columns, key) },
+		func() error { return CheckPath(columns, key) }, func() error { return checkBefore(columns, key) },
 		func() error { return CheckPath(columns, nil) }, func() error { return CheckLast(columns) },
 	} {
 		if w.err = check(); w.err != nil {

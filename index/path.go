@@ -142,9 +142,9 @@ func CheckLast(b *bbolt.Bucket) error {
 	return err
 }
 
-// CheckBefore returns ErrDamaged when the step to the key before the one that Seek
+// checkBefore returns ErrDamaged when the step to the key before the one that Seek
 // finds for key does not come to an end.
-func CheckBefore(b *bbolt.Bucket, key []byte) error {
+func checkBefore(b *bbolt.Bucket, key []byte) error {
 	root := uint64(b.RootPage())
 	if root == 0 {
 		return nil

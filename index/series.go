@@ -102,13 +102,13 @@ func appendTriple(b []byte, s *Series) []byte {
 	return b
 }
 
-// EncodeSeries returns the value of series id.
-func EncodeSeries(id uint32, s *Series) []byte {
+// encodeSeries returns the value of series id.
+func encodeSeries(id uint32, s *Series) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(s.First))
 	return AppendSum(appendTriple(b, s), seriesID(id))
 }
 
-// DecodeSeries is the inverse of EncodeSeries. The strings are copies.
+// DecodeSeries is the inverse of encodeSeries. The strings are copies.
 func DecodeSeries(id uint32, value []byte) (Series, error) {
 	b, ok := CheckSum(seriesID(id), value)
 	if !ok || len(b) < 9 {
@@ -251,7 +251,7 @@ func (d *Dictionary) find(source, typ string, subtype *string, first int64) (uin
 	}
 	id = n + 1
 	s := Series{Source: source, Type: typ, Subtype: subtype, First: first}
-	if err := d.byID.Put(seriesID(id), EncodeSeries(id, &s)); err != nil {
+	if err := d.byID.Put(seriesID(id), encodeSeries(id, &s)); err != nil {
 		return 0, err
 	}
 	return id, d.byKey.Put(SeriesKey(source, typ, subtype), seriesID(id))
