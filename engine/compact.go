@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 
 	"go.etcd.io/bbolt"
@@ -253,7 +252,7 @@ func (c *copying) next() (err error) {
 	if err == nil {
 		c.tx, err = c.db.Begin(true)
 	}
-	if info, serr := os.Stat(c.db.Path()); serr == nil && math.MaxInt == math.MaxInt32 && info.Size() > 1<<30 {
+	if info, serr := os.Stat(c.db.Path()); serr == nil && maxDatabaseBytes != 0 && info.Size() > maxDatabaseBytes {
 		err = errors.Join(err, fmt.Errorf("%w: %d bytes", ErrTooLarge, info.Size()))
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"thread/index"
 	"thread/internal/planted"
@@ -55,6 +56,7 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 		NoStatistics: true,
 		FreelistType: bbolt.FreelistMapType,
 		NoSync:       planted.Bug("no sync"),
+		MaxSize:      maxDatabaseBytes,
 		// bbolt polls for its lock every 50 ms. On Unix the lock taken here, on the
 		// same descriptor, is the same lock, so that bbolt finds it free.
 		OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
@@ -178,6 +180,9 @@ func guard(fn func() error) (err error) {
 		}
 		if errors.Is(err, index.ErrDamaged) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		if errors.Is(err, bolterrors.ErrMaxSizeReached) {
+			err = fmt.Errorf("%w: it would exceed %d bytes", ErrTooLarge, maxDatabaseBytes)
 		}
 	}()
 	return fn()

@@ -26,6 +26,11 @@ const (
 	maxBoltPageSize = 64 << 10
 )
 
+// maxDatabaseBytes is how large a database may become where a pointer has 32 bits,
+// 0 elsewhere: beyond 1 GiB bbolt maps 2 GiB, which such a host has no room for. A
+// database that outgrew it there could not be opened there again.
+const maxDatabaseBytes = (1 << 30) * (1 - math.MaxInt>>32&1)
+
 type boltMeta struct {
 	pageSize, pages, txid uint64
 }
@@ -100,8 +105,7 @@ func checkHeader(f *os.File) error {
 	if size := uint64(info.Size()); newest.pages > size/newest.pageSize {
 		return fmt.Errorf("%w: cut short, %d bytes of %d", ErrCorrupt, size, newest.pages*newest.pageSize)
 	}
-	if math.MaxInt == math.MaxInt32 && info.Size() > 1<<30 {
-		// bbolt would map 2 GiB, which a 32-bit host has no room for.
+	if maxDatabaseBytes != 0 && info.Size() > maxDatabaseBytes {
 		return fmt.Errorf("%w: %d bytes", ErrTooLarge, info.Size())
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,8 +141,8 @@ func (r *Restore) commit() error {
 	if err != nil {
 		return err
 	}
-	if math.MaxInt == math.MaxInt32 {
-		if info, err := os.Stat(r.tmp); err == nil && info.Size() > 1<<30 {
+	if maxDatabaseBytes != 0 {
+		if info, err := os.Stat(r.tmp); err == nil && info.Size() > maxDatabaseBytes {
 			return fmt.Errorf("%w: %d bytes", ErrTooLarge, info.Size())
 		}
 	}

@@ -56,7 +56,7 @@ func (a *app) rules() []rule {
 		{engine.ErrNotDatabase, 1, a.dir + "/events.db is not a thread database", "move that file away and run thread init " + a.dir},
 		{engine.ErrNotThread, 1, a.dir + " is not a thread directory", "run thread init " + a.dir},
 		{engine.ErrNotDir, 1, "", "name a directory, not a file"},
-		{engine.ErrTooLarge, 1, "", "open it on a 64-bit host"},
+		{engine.ErrTooLarge, 1, "", "drop old events with thread prune, or keep it on a 64-bit host"},
 		{engine.ErrExists, 1, a.dir + " is already a thread directory", "use it with --thread " + a.dir + ", or name another path"},
 		{engine.ErrNewerFormat, 1, "", "install a newer version of thread"},
 		{engine.ErrByteOrder, 1, "", "export it with thread on such a host and import it here"},

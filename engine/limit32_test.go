@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"thread/event"
+)
+
+// TestLimitOf32Bit: where a pointer has 32 bits a database ends at 1 GiB, the
+// largest that bbolt maps there. A push that needs more is refused and changes
+// nothing, what is stored can be read, and a larger file is not opened.
+func TestLimitOf32Bit(t *testing.T) {
+	if math.MaxInt > math.MaxInt32 {
+		t.Skip("a host of 64 bits")
+	}
+	const most = 1 << 30
+	dir := t.TempDir()
+	th, err := Init(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := event.Draft{Source: "a", Type: "b", Content: "c"}
+	if _, err := th.Push(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, databaseName)
+	setPages(t, path, most/pageBytes-8)
+	if err := os.Truncate(path, most); err != nil { // without a block of its own on disk
+		t.Fatal(err)
+	}
+
+	large := event.Draft{Source: "a", Type: "b", Content: strings.Repeat("x", 1<<20)}
+	if _, err := th.Push(ctx, large); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a push over the limit: %v, want ErrTooLarge", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() != most {
+		t.Errorf("the refused push left %d bytes: %v", info.Size(), err)
+	}
+	if es, err := th.Peek(ctx, Query{}); err != nil || len(es) != 1 || es[0].Content != "c" {
+		t.Errorf("after it: %v, %v", es, err)
+	}
+	if lines, err := os.ReadFile(filepath.Join(dir, "events.jsonl")); err != nil || strings.Count(string(lines), "\n") != 1 {
+		t.Errorf("events.jsonl has %d lines: %v", strings.Count(string(lines), "\n"), err)
+	}
+
+	if err := os.Truncate(path, most+pageBytes); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := th.Peek(ctx, Query{}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a larger file: %v, want ErrTooLarge", err)
+	}
+}
+
+// setPages writes into both meta pages that so many pages are in use.
+func setPages(t *testing.T, path string, pages uint64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, at := range []int64{boltPageHeader, pageBytes + boltPageHeader} {
+		var b [boltMetaBytes]byte
+		if _, err := f.ReadAt(b[:], at); err != nil {
+			t.Fatal(err)
+		}
+		binary.NativeEndian.PutUint64(b[40:], pages)
+		sum := fnv.New64a()
+		sum.Write(b[:boltMetaSummed])
+		binary.NativeEndian.PutUint64(b[boltMetaSummed:], sum.Sum64())
+		if _, err := f.WriteAt(b[:], at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
