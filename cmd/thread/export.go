@@ -10,12 +10,14 @@ import (
 
 	"thread/compat"
 	"thread/engine"
+	"thread/event"
 )
 
 type exportCmd struct {
 	threadFlags
 	To     text `placeholder:"PATH" help:"A new or empty directory; for a text format a new file, without it stdout."`
 	Format text `placeholder:"sqlite|jsonl|csv" help:"What to write (default sqlite)."`
+	jsonFlag
 }
 
 func exportVerb() *verb {
@@ -60,7 +62,7 @@ func (c *exportCmd) run(ctx context.Context, a *app) error {
 		if err != nil {
 			return compatFailure(ctx, err, to)
 		}
-		return a.out.text(fmt.Sprintf("Exported %d events to %s\n", n, printable(to)))
+		return a.written("Exported", n, to, c.JSON)
 	case format != compat.JSONL && format != compat.CSV:
 		return usage("--format is "+c.Format.value, "say sqlite, jsonl or csv")
 	case to == "":
@@ -71,7 +73,16 @@ func (c *exportCmd) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return compatFailure(ctx, err, to)
 	}
-	return a.out.text(fmt.Sprintf("Exported %d events to %s\n", n, printable(to)))
+	return a.written("Exported", n, to, c.JSON)
+}
+
+// written says how many events were written where.
+func (a *app) written(word string, n int64, to string, json bool) error {
+	if json {
+		line := event.AppendString([]byte(`{"to":`), to)
+		return a.out.text(fmt.Sprintf("%s,\"event_count\":%d}\n", line, n))
+	}
+	return a.out.text(fmt.Sprintf("%s %d events to %s\n", word, n, printable(to)))
 }
 
 // exportFile writes a new file, which appears when it is complete.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"thread/compat"
+	"thread/event"
 )
 
 type importCmd struct {
@@ -15,6 +16,7 @@ type importCmd struct {
 	InPlace bool     `name:"in-place" help:"Make the source itself the thread (the default)."`
 	OnBad   text     `name:"on-bad-row" placeholder:"fail|skip" help:"What to do about data that has no place in a thread (default fail: import nothing)."`
 	Help    helpFlag `short:"h" help:"Show this help."`
+	jsonFlag
 }
 
 func importVerb() *verb {
@@ -75,6 +77,11 @@ func (c *importCmd) run(ctx context.Context, a *app) error {
 	}
 	for _, f := range r.BadFilters {
 		a.warn("consumer '%s' has a filter that is not accepted (%v): it was kept, and gets no events until it is subscribed anew", f.Consumer, f.Err)
+	}
+	if c.JSON {
+		line := event.AppendString([]byte(`{"thread":`), a.dir)
+		return a.out.text(fmt.Sprintf("%s,\"event_count\":%d,\"subscription_count\":%d,\"progress_count\":%d,\"left_out_count\":%d}\n",
+			line, r.Events, r.Subscriptions, r.Consumers, r.FaultCount))
 	}
 	return a.out.text(fmt.Sprintf("Imported %d events, %d subscriptions and the progress of %d consumers into %s\n",
 		r.Events, r.Subscriptions, r.Consumers, printable(a.dir)))

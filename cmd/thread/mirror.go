@@ -11,6 +11,7 @@ type mirrorCmd struct {
 	threadFlags
 	To     text `required:"" placeholder:"FILE" help:"The SQLite file; it is made when it is missing."`
 	Follow bool `help:"Go on after that, until interrupted."`
+	jsonFlag
 }
 
 func mirrorVerb() *verb {
@@ -58,7 +59,7 @@ func (c *mirrorCmd) run(ctx context.Context, a *app) error {
 	if err != nil {
 		return compatFailure(ctx, err, path)
 	}
-	if err := a.out.text(fmt.Sprintf("Mirrored %d events to %s\n", n, printable(path))); err != nil || !c.Follow {
+	if err := a.written("Mirrored", n, path, c.JSON); err != nil || !c.Follow {
 		return err
 	}
 	if err := a.out.flush(); err != nil {
