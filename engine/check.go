@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -110,12 +111,13 @@ func (c *checker) database(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	found := metas(f)
+	two := readMetas(f)
+	found := two.whole()
 	if len(found) == 0 {
 		return fmt.Errorf("%w: both meta pages", ErrCorrupt)
 	}
-	if len(found) == 1 {
-		c.note("meta pages", "one is torn, the other is in use")
+	if err := two.fault(); err != nil {
+		c.fault("meta pages", strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": "))
 	}
 	pages, err := newPageFile(f, int64(found[0].pageSize))
 	if err != nil {
@@ -155,15 +157,19 @@ func (c *checker) database(ctx context.Context) error {
 	return nil
 }
 
-// lockForReading returns events.db, under a shared lock and with its start
-// checked.
+// lockForReading returns events.db, under a shared lock, with at least one whole
+// meta page.
 func (t *Thread) lockForReading(ctx context.Context) (*os.File, error) {
 	if t.isClosed() {
 		return nil, ErrClosed
 	}
 	wait, cancel := context.WithTimeoutCause(ctx, t.lockWait, ErrBusy)
 	defer cancel()
-	f, err := t.lockDatabase(wait, t.path(databaseName), os.O_RDONLY, lock.Shared)
+	header := func(f *os.File) error {
+		_, err := readHeader(f) // one whole meta page is enough to look at what there is
+		return err
+	}
+	f, err := t.lockDatabase(wait, t.path(databaseName), os.O_RDONLY, lock.Shared, header)
 	if errors.Is(err, lock.ErrHeld) {
 		err = context.Cause(wait)
 	}

@@ -32,7 +32,7 @@ const (
 const maxDatabaseBytes = (1 << 30) * (1 - math.MaxInt>>32&1)
 
 type boltMeta struct {
-	pageSize, pages, txid uint64
+	pageSize, root, freelist, pages, txid uint64
 }
 
 func readBoltMeta(r io.ReaderAt, off int64) (m boltMeta, ok bool) {
@@ -43,7 +43,10 @@ func readBoltMeta(r io.ReaderAt, off int64) (m boltMeta, ok bool) {
 	sum := fnv.New64a()
 	sum.Write(b[:boltMetaSummed])
 	order := binary.NativeEndian
-	m = boltMeta{pageSize: uint64(order.Uint32(b[8:])), pages: order.Uint64(b[40:]), txid: order.Uint64(b[48:])}
+	m = boltMeta{
+		pageSize: uint64(order.Uint32(b[8:])), root: order.Uint64(b[16:]), freelist: order.Uint64(b[32:]),
+		pages: order.Uint64(b[40:]), txid: order.Uint64(b[48:]),
+	}
 	return m, order.Uint32(b[:]) == boltMagic && order.Uint64(b[boltMetaSummed:]) == sum.Sum64()
 }
 
@@ -71,62 +74,48 @@ func checkMagic(f *os.File) error {
 }
 
 // checkHeader looks at the start of events.db before bbolt maps it, since bbolt
-// makes a new database out of an empty file and crashes on a short one.
+// makes a new database out of an empty file, crashes on a short one, and goes back
+// to the older meta page when the newer one is damaged.
 func checkHeader(f *os.File) error {
-	if err := checkMagic(f); err != nil {
-		return err
-	}
-	info, err := f.Stat()
+	two, err := readHeader(f)
 	if err != nil {
 		return err
 	}
-	newest, found := boltMeta{}, false
-	for _, off := range metaOffsets(f) {
-		if m, ok := readBoltMeta(f, off); ok && (!found || m.txid > newest.txid) {
-			newest, found = m, true
-		}
+	return two.fault()
+}
+
+// readHeader is checkHeader for those who can do with one whole meta page.
+func readHeader(f *os.File) (two metaPair, err error) {
+	if err := checkMagic(f); err != nil {
+		return two, err
 	}
+	info, err := f.Stat()
+	if err != nil {
+		return two, err
+	}
+	two = readMetas(f)
+	newest, found := two.newest()
 	if !found {
 		var b [4]byte
 		if _, err := f.ReadAt(b[:], boltPageHeader); err != nil {
-			return err
+			return two, err
 		}
 		switch magic := binary.NativeEndian.Uint32(b[:]); {
 		case bits.ReverseBytes32(magic) == boltMagic:
-			return ErrByteOrder
+			return two, ErrByteOrder
 		case magic == boltMagic:
-			return fmt.Errorf("%w: both meta pages", ErrCorrupt)
+			return two, fmt.Errorf("%w: both meta pages", ErrCorrupt)
 		}
-		return ErrNotDatabase
+		return two, ErrNotDatabase
 	}
 	if newest.pageSize < 512 || newest.pageSize > maxBoltPageSize {
-		return fmt.Errorf("%w: page size %d", ErrCorrupt, newest.pageSize)
+		return two, fmt.Errorf("%w: page size %d", ErrCorrupt, newest.pageSize)
 	}
 	if size := uint64(info.Size()); newest.pages > size/newest.pageSize {
-		return fmt.Errorf("%w: cut short, %d bytes of %d", ErrCorrupt, size, newest.pages*newest.pageSize)
+		return two, fmt.Errorf("%w: cut short, %d bytes of %d", ErrCorrupt, size, newest.pages*newest.pageSize)
 	}
 	if maxDatabaseBytes != 0 && info.Size() > maxDatabaseBytes {
-		return fmt.Errorf("%w: %d bytes", ErrTooLarge, info.Size())
+		return two, fmt.Errorf("%w: %d bytes", ErrTooLarge, info.Size())
 	}
-	return nil
-}
-
-// metaOffsets returns where the two meta pages can be. The second is one page
-// after the first, whose size the first knows, if it is whole.
-func metaOffsets(r io.ReaderAt) []int64 {
-	if m, ok := readBoltMeta(r, 0); ok {
-		return []int64{0, int64(m.pageSize)}
-	}
-	return []int64{pageBytes, 1 << 10, 2 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}
-}
-
-// committed returns the id of the newest transaction in the file, 0 if that
-// cannot be read.
-func committed(f io.ReaderAt) (txid uint64) {
-	for _, off := range metaOffsets(f) {
-		if m, ok := readBoltMeta(f, off); ok {
-			txid = max(txid, m.txid)
-		}
-	}
-	return txid
+	return two, nil
 }

@@ -117,38 +117,10 @@ func (g *page) element(i int) (e element, err error) {
 	return e, nil
 }
 
-// boltRoots is what a meta page points to.
-type boltRoots struct {
-	boltMeta
-	root, freelist uint64
-}
-
-// metas returns the meta pages that are whole, the newest first.
-func metas(r io.ReaderAt) (found []boltRoots) {
-	for _, off := range metaOffsets(r) {
-		m, ok := readBoltMeta(r, off)
-		if !ok || m.pageSize < 512 || m.pageSize > maxBoltPageSize {
-			continue
-		}
-		var b [boltMetaBytes]byte
-		if _, err := r.ReadAt(b[:], off+boltPageHeader); err != nil {
-			continue
-		}
-		order := binary.NativeEndian
-		roots := boltRoots{boltMeta: m, root: order.Uint64(b[16:]), freelist: order.Uint64(b[32:])}
-		if len(found) > 0 && m.txid > found[0].txid {
-			found = []boltRoots{roots, found[0]}
-		} else {
-			found = append(found, roots)
-		}
-	}
-	return found
-}
-
 // treeWalk visits the trees below a meta page.
 type treeWalk struct {
 	*pageFile
-	meta  boltRoots
+	meta  boltMeta
 	used  map[uint64]bool // pages seen, by id
 	fault func(place, what string)
 }

@@ -134,7 +134,8 @@ func (s *salvage) database(ctx context.Context) (err error) {
 	case err != nil:
 		s.problem("%v", err)
 	}
-	found := metas(s.f)
+	two := readMetas(s.f)
+	found := two.whole()
 	pageSize := int64(pageBytes)
 	if len(found) > 0 {
 		pageSize = int64(found[0].pageSize)
