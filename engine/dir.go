@@ -15,16 +15,23 @@ import (
 	"thread/lock"
 )
 
+// checkMount is exchanged by tests.
+var checkMount = lock.CheckMount
+
 // Init makes dir a thread directory, with its parents where they are missing,
 // and returns a handle on it. What is in dir already stays, an events.jsonl too.
 // The database appears complete or not at all: a crash leaves a directory that
 // Init can be run on again.
 //
-// Init returns ErrExists when dir has an events.db already, whatever that is, and
-// ErrNotDir when dir or one of its parents is a file.
+// Init returns ErrExists when dir has an events.db already, whatever that is,
+// ErrNotDir when dir or one of its parents is a file, and ErrNetwork, having made
+// nothing.
 func Init(dir string, opts ...Option) (*Thread, error) {
 	t, err := newThread(dir, opts)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkMount(t.dir); err != nil {
 		return nil, err
 	}
 	if err := t.makeDirs(); err != nil {
@@ -192,7 +199,7 @@ func syncDir(dir string) error {
 //
 // Open returns ErrNotThread when dir is no directory or has no events.db,
 // ErrSQLite, ErrNotDatabase, ErrByteOrder or ErrCorrupt when events.db is not one
-// of ours. What only the buckets can show, ErrNewerFormat among it, comes from
+// of ours, and ErrNetwork. What only the buckets can show, ErrNewerFormat among it, comes from
 // the first call that uses the database.
 func Open(dir string, opts ...Option) (*Thread, error) {
 	t, err := newThread(dir, opts)
@@ -207,7 +214,10 @@ func Open(dir string, opts ...Option) (*Thread, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return t, checkMagic(f)
+	if err := checkMagic(f); err != nil {
+		return t, err
+	}
+	return t, checkMount(t.dir)
 }
 
 // OpenOrCreate is Open, and Init where there is no thread yet.

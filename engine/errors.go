@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"thread/event"
+	"thread/lock"
 )
 
 // Errors about the directory, from Init, Open and every call that opens the
@@ -18,6 +19,10 @@ var (
 	ErrByteOrder   = errors.New("written on a host of other byte order")
 	ErrTooLarge    = errors.New("database is too large for this host's address space")
 	ErrCorrupt     = errors.New("database is damaged")
+	// ErrNetwork says that the directory is on a network file system, where two hosts
+	// do not see each other's locks or pages. THREAD_NETWORK=allow in the environment
+	// goes on all the same.
+	ErrNetwork = lock.ErrNetwork
 )
 
 // Errors about one call.

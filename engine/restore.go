@@ -37,7 +37,7 @@ type Restore struct {
 // of another kind already, and Publish puts the new one in its place; without, an
 // events.db there is ErrExists.
 //
-// StartRestore returns ErrNotDir, and ErrBusy when another process creates or
+// StartRestore returns ErrNotDir, ErrNetwork, and ErrBusy when another process creates or
 // restores a thread in dir.
 func StartRestore(dir string, replace bool) (r *Restore, err error) {
 	t, err := newThread(dir, nil)
@@ -55,6 +55,10 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 		if _, err := os.Lstat(d); errors.Is(err, os.ErrNotExist) {
 			r.made = append(r.made, d)
 		}
+	}
+	if err := checkMount(t.dir); err != nil {
+		r.made = nil
+		return r, err
 	}
 	if replace {
 		if err := os.MkdirAll(t.path(runName), dirMode); err != nil {

@@ -71,6 +71,7 @@ func (a *app) rules() []rule {
 		{event.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},
 		{engine.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},
 		{errStdout, 1, "", "free space where stdout goes, or read it to the end"},
+		{engine.ErrNetwork, 1, "", "keep the thread on a local file system, or set THREAD_NETWORK=allow if this host alone uses it"},
 		{lock.ErrNotKept, 1, "", "keep the thread on a local file system"},
 		{syscall.ENOLCK, 1, "", "keep the thread on a local file system, or start its lock service"},
 		{errors.ErrUnsupported, 1, "", "keep the thread on a local file system that has file locks"},

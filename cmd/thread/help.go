@@ -82,6 +82,7 @@ func environment() []item {
 	return []item{
 		{"THREAD_DIR", "The thread when there is no --thread; without both it is the directory, here or above, that is one"},
 		{"THREAD_DISPATCH", "Who starts handlers after a push: auto (the notifier command if there is one, else spawn), notifier, spawn (thread dispatch, detached) or none"},
+		{"THREAD_NETWORK", "allow: go on on a network file system, where two hosts do not see each other's locks; for directories that this host alone uses"},
 		{"NO_COLOR", "Set to anything: no colours on a terminal"},
 	}
 }

@@ -1,0 +1,116 @@
+package lock
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// onMount lets statfs say for the length of a test that every path is on a file
+// system of that number. It returns the paths that were asked about.
+func onMount(t *testing.T, number int64) *[]string {
+	t.Helper()
+	asked := new([]string)
+	real := statfs
+	statfs = func(path string, st *syscall.Statfs_t) error {
+		*asked = append(*asked, path)
+		if err := real(path, st); err != nil {
+			return err
+		}
+		setType(st, number)
+		return nil
+	}
+	t.Cleanup(func() { statfs = real })
+	return asked
+}
+
+// The numbers are those of linux/magic.h, written out as statfs(2) has them.
+func TestNetworkMounts(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		number int64
+		kind   string // "": a local one
+	}{
+		{0xEF53, ""}, {0x58465342, ""}, {0x9123683E, ""}, {0xF2F52010, ""}, {0x4D44, ""}, {0x2011BAB0, ""}, {0x01021994, ""},
+		{0x794C7630, ""}, {0x2FC12FC1, ""}, {0x24051905, ""}, {0x858458F6, ""}, {0x01161970, ""}, {0x7461636F, ""},
+		{0x6969, "NFS"}, {0x517B, "SMB"}, {0xFF534D42, "SMB"}, {0xFE534D42, "SMB"}, {0x01021997, "9P"}, {0x00C36400, "CephFS"},
+		{0x5346414F, "AFS"}, {0x6B414653, "AFS"}, {0x0BD00BD0, "Lustre"}, {0x786F4256, "a VirtualBox share"},
+	} {
+		onMount(t, tt.number)
+		err := CheckMount(filepath.Join(dir, "not", "there", "yet"))
+		if (err != nil) != (tt.kind != "") {
+			t.Errorf("%#x: %v", tt.number, err)
+		}
+		if err != nil && (!errors.Is(err, ErrNetwork) || !strings.Contains(err.Error(), " is on "+tt.kind+",")) {
+			t.Errorf("%#x: %v", tt.number, err)
+		}
+	}
+}
+
+// TestNetworkAllowed: who says so may go on, and one system call is enough for a
+// directory that exists.
+func TestNetworkAllowed(t *testing.T) {
+	asked := onMount(t, 0x6969)
+	dir := t.TempDir()
+	for value, refused := range map[string]bool{"": true, "no": true, "allow": false} {
+		t.Setenv(networkEnv, value)
+		if err := CheckMount(dir); (err != nil) != refused {
+			t.Errorf("%s=%s: %v", networkEnv, value, err)
+		}
+	}
+	if len(*asked) != 3 {
+		t.Errorf("asked about %q", *asked)
+	}
+}
+
+// TestFUSEMounts: the type of a mount comes from mountinfo, and decides.
+func TestFUSEMounts(t *testing.T) {
+	mounts := []byte(`22 27 0:21 / /proc rw,relatime - proc proc rw
+40 27 0:52 / /mnt/a\040b rw,nosuid shared:7 master:2 - fuse.sshfs host:/x rw,user_id=0
+41 27 0:53 / /mnt/c rw - fuseblk /dev/sdb1 rw
+42 27 259:1 / /mnt/d rw - virtiofs share rw
+`)
+	for device, want := range map[string]string{
+		"0:52": "fuse.sshfs", "0:53": "fuseblk", "259:1": "virtiofs", "0:5": "", "0:21": "proc",
+	} {
+		if got := mountType(mounts, device); got != want {
+			t.Errorf("device %s is %q, want %q", device, got, want)
+		}
+	}
+	for mount, network := range map[string]bool{
+		"fuse.sshfs": true, "virtiofs": true, "fuse.rclone": true, "fuseblk": false, "fuse.mergerfs": false, "fuse": false, "": false,
+	} {
+		if got := fuseNetwork(mount) != ""; got != network {
+			t.Errorf("%s: network is %v", mount, got)
+		}
+	}
+	// The device of a directory is found in the real table.
+	var st syscall.Stat_t
+	if err := syscall.Stat("/proc", &st); err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mountType(table, deviceName(uint64(st.Dev))); got != "proc" {
+		t.Errorf("/proc is on %q", got)
+	}
+}
+
+// setType sets the field whose size differs between processors.
+func setType(st *syscall.Statfs_t, number int64) {
+	field := reflect.ValueOf(st).Elem().FieldByName("Type")
+	if field.CanInt() {
+		field.SetInt(int64(int32(number)))
+		if field.Type().Size() == 8 {
+			field.SetInt(number)
+		}
+		return
+	}
+	field.SetUint(uint64(number))
+}
