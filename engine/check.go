@@ -158,22 +158,40 @@ func (c *checker) database(ctx context.Context) error {
 }
 
 // lockForReading returns events.db, under a shared lock, with at least one whole
-// meta page.
+// meta page: that is enough to look at what there is. A file that was replaced
+// meanwhile is opened anew.
 func (t *Thread) lockForReading(ctx context.Context) (*os.File, error) {
 	if t.isClosed() {
 		return nil, ErrClosed
 	}
 	wait, cancel := context.WithTimeoutCause(ctx, t.lockWait, ErrBusy)
 	defer cancel()
-	header := func(f *os.File) error {
-		_, err := readHeader(f) // one whole meta page is enough to look at what there is
-		return err
+	path := t.path(databaseName)
+	for {
+		f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow|openNoWait, 0)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %s", ErrNotThread, t.dir)
+		}
+		if err != nil {
+			return nil, err
+		}
+		same := false
+		if err = lock.Wait(wait, f, lock.Shared); err == nil {
+			same, err = lock.Names(path, f)
+		}
+		if err == nil && same {
+			if _, err = readHeader(f); err == nil {
+				return f, nil
+			}
+		}
+		f.Close()
+		switch {
+		case errors.Is(err, lock.ErrHeld):
+			return nil, context.Cause(wait)
+		case err != nil && !errors.Is(err, os.ErrNotExist):
+			return nil, err
+		}
 	}
-	f, err := t.lockDatabase(wait, t.path(databaseName), os.O_RDONLY, lock.Shared, header)
-	if errors.Is(err, lock.ErrHeld) {
-		err = context.Cause(wait)
-	}
-	return f, err
 }
 
 func isOurs(bucket string) bool {

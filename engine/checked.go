@@ -35,12 +35,16 @@ func hashText(s string) uint64 {
 // checkedUpTo returns the id up to which no event after from is known to match,
 // 0 when nothing is known.
 func (tx *Tx) checkedUpTo(s *Subscription, from int64) int64 {
-	b := tx.b.Bucket(bucketChecked)
-	if b == nil || s.Filter == nil {
+	b, err := index.Bucket(tx.b, bucketChecked)
+	if b == nil || s.Filter == nil || err != nil {
 		return 0
 	}
 	key := consumerKey(s.Consumer)
-	v, ok := index.CheckSum(key, b.Get(key))
+	v, err := index.Get(b, key)
+	if err != nil {
+		return 0 // only advice: without it the events are read
+	}
+	v, ok := index.CheckSum(key, v)
 	if !ok || len(v) != 24 || binary.BigEndian.Uint64(v) != hashText(s.Where()) || int64(binary.BigEndian.Uint64(v[8:])) > from {
 		return 0
 	}
@@ -61,7 +65,7 @@ func (t *Thread) rememberLooks(ctx context.Context, looks []*look) {
 		return
 	}
 	_ = t.Update(ctx, func(tx *Tx) error {
-		b, err := tx.b.CreateBucketIfNotExists(bucketChecked)
+		b, err := tx.later(bucketChecked)
 		for _, l := range long {
 			to := l.reading.after
 			if l.due.First != 0 {
@@ -72,7 +76,7 @@ func (t *Thread) rememberLooks(ctx context.Context, looks []*look) {
 			v = binary.BigEndian.AppendUint64(v, uint64(l.from))
 			v = binary.BigEndian.AppendUint64(v, uint64(to))
 			if err == nil {
-				err = b.Put(key, index.AppendSum(v, key))
+				err = index.Put(b, key, index.AppendSum(v, key))
 			}
 		}
 		return err

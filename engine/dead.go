@@ -10,6 +10,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/index"
 )
 
 // DeadLetter is an event that a consumer could not process.
@@ -79,14 +80,17 @@ func (t *Thread) RetryDead(ctx context.Context, letters []DeadLetter) (n int64, 
 }
 
 func (tx *Tx) retryDead(consumer string, id int64) (bool, error) {
-	dead := tx.b.Bucket(bucketDead)
+	dead, err := index.Bucket(tx.b, bucketDead)
 	if dead == nil {
-		return false, nil
+		return false, err
 	}
 	key := letterKey(consumer, id)
-	v := dead.Get(key)
-	if v == nil || tx.events.Get(eventKey(id)) == nil {
-		return false, nil
+	v, err := index.Get(dead, key)
+	if v == nil || err != nil {
+		return false, err
+	}
+	if e, err := index.Get(tx.events, eventKey(id)); e == nil {
+		return false, err
 	}
 	l, err := decodeLetter(key, v)
 	if err != nil {
@@ -100,7 +104,7 @@ func (tx *Tx) retryDead(consumer string, id int64) (bool, error) {
 	if err := putLetter(retries, consumer, id, &l); err != nil {
 		return false, err
 	}
-	if err := dead.Delete(key); err != nil {
+	if err := index.Delete(dead, key); err != nil {
 		return false, err
 	}
 	state, err := tx.delivery(consumer)
@@ -116,13 +120,20 @@ func (tx *Tx) retryDead(consumer string, id int64) (bool, error) {
 func (t *Thread) DropDead(ctx context.Context, letters []DeadLetter) (n int64, err error) {
 	err = t.Update(ctx, func(tx *Tx) error {
 		n = 0
-		dead := tx.b.Bucket(bucketDead)
+		dead, err := index.Bucket(tx.b, bucketDead)
+		if dead == nil {
+			return err
+		}
 		for _, l := range letters {
 			key := letterKey(l.Consumer, l.Event.ID)
-			if dead == nil || dead.Get(key) == nil {
+			v, err := index.Get(dead, key)
+			if err != nil {
+				return err
+			}
+			if v == nil {
 				continue
 			}
-			if err := dead.Delete(key); err != nil {
+			if err := index.Delete(dead, key); err != nil {
 				return err
 			}
 			n++
@@ -165,44 +176,42 @@ func newLetterWalk(q Letters) (*letterWalk, error) {
 // slice returns the next letters, with copies of their events, and sets done at
 // the end.
 func (w *letterWalk) slice(tx *Tx) (some []DeadLetter, err error) {
-	dead := tx.b.Bucket(bucketDead)
+	w.done = true // unless there turn out to be more
+	dead, err := index.Bucket(tx.b, bucketDead)
 	if dead == nil {
-		w.done = true
-		return nil, nil
+		return nil, err
 	}
 	matcher := w.f.Matcher()
-	c := dead.Cursor()
-	size := 0
-	k, v := c.Seek(w.next)
-	for n := 0; n < lettersAtOnce && size < sliceBytes; n++ {
-		if k == nil || !bytes.HasPrefix(k, w.prefix) {
-			w.done = true
-			return some, nil
+	n, size := 0, 0
+	err = index.Range(dead, w.next, func(k, v []byte) (more bool, err error) {
+		if !bytes.HasPrefix(k, w.prefix) {
+			return false, nil
+		}
+		if n++; n > lettersAtOnce || size >= sliceBytes {
+			w.next, w.done = slices.Clone(k), false
+			return false, nil
 		}
 		l := DeadLetter{}
 		if l.Consumer, l.Event.ID, err = splitLetterKey(k); err != nil {
-			return nil, err
+			return false, err
 		}
-		if w.q.ID == 0 || w.q.ID == l.Event.ID {
-			if l.Failures, err = decodeLetter(k, v); err != nil {
-				return nil, err
-			}
-			if l.Event, l.Stored, err = tx.event(l.Event.ID); err != nil {
-				return nil, err
-			}
-			ok, err := w.matches(matcher, &l)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				some = append(some, l)
-				size += len(l.Event.Content) + 512
-			}
+		if w.q.ID != 0 && w.q.ID != l.Event.ID {
+			return true, nil
 		}
-		w.next = append(slices.Clone(k), 0)
-		k, v = c.Next()
-	}
-	return some, nil
+		if l.Failures, err = decodeLetter(k, v); err != nil {
+			return false, err
+		}
+		if l.Event, l.Stored, err = tx.event(l.Event.ID); err != nil {
+			return false, err
+		}
+		ok, err := w.matches(matcher, &l)
+		if ok && err == nil {
+			some = append(some, l)
+			size += len(l.Event.Content) + 512
+		}
+		return true, err
+	})
+	return some, err
 }
 
 func (w *letterWalk) matches(m *filter.Matcher, l *DeadLetter) (bool, error) {
@@ -220,21 +229,36 @@ func (w *letterWalk) matches(m *filter.Matcher, l *DeadLetter) (bool, error) {
 }
 
 // countLetters counts a consumer's letters in a bucket.
-func (tx *Tx) countLetters(bucket []byte, consumer string) (n int64) {
-	b := tx.b.Bucket(bucket)
-	if b == nil {
-		return 0
-	}
-	prefix := letterPrefix(consumer)
-	c := b.Cursor()
-	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+func (tx *Tx) countLetters(bucket []byte, consumer string) (n int64, err error) {
+	return n, tx.eachLetter(bucket, consumer, func(_, _ []byte) (bool, error) {
 		n++
-	}
-	return n
+		return true, nil
+	})
 }
 
-func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) error {
-	c.Dead, c.Retries = tx.countLetters(bucketDead, c.Consumer), tx.countLetters(bucketRetries, c.Consumer)
+// eachLetter calls fn for a consumer's letters in a bucket, in the order of their
+// ids, until fn wants no more.
+func (tx *Tx) eachLetter(bucket []byte, consumer string, fn func(k, v []byte) (more bool, err error)) error {
+	b, err := index.Bucket(tx.b, bucket)
+	if b == nil {
+		return err
+	}
+	prefix := letterPrefix(consumer)
+	return index.Range(b, prefix, func(k, v []byte) (bool, error) {
+		if !bytes.HasPrefix(k, prefix) {
+			return false, nil
+		}
+		return fn(k, v)
+	})
+}
+
+func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) (err error) {
+	if c.Dead, err = tx.countLetters(bucketDead, c.Consumer); err != nil {
+		return err
+	}
+	if c.Retries, err = tx.countLetters(bucketRetries, c.Consumer); err != nil {
+		return err
+	}
 	state, err := tx.delivery(c.Consumer)
 	if err == nil && state.failing > from {
 		c.Failing, c.Failures = state.failing, state.letter
@@ -251,21 +275,18 @@ func (tx *Tx) dueRetries(d *Due, after int64) error {
 		return err
 	}
 	d.Retried = state.retried
-	retries := tx.b.Bucket(bucketRetries)
-	if after > 0 || retries == nil {
+	if after > 0 {
 		return nil
 	}
-	prefix := letterPrefix(d.Consumer)
-	c := retries.Cursor()
-	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+	return tx.eachLetter(bucketRetries, d.Consumer, func(k, _ []byte) (more bool, err error) {
 		_, id, err := splitLetterKey(k)
 		if err != nil || id > d.Progress.From() {
-			return err
+			return false, err
 		}
-		if tx.events.Get(eventKey(id)) != nil {
+		v, err := index.Get(tx.events, eventKey(id))
+		if v != nil {
 			d.First = id
-			return nil
 		}
-	}
-	return nil
+		return v == nil, err
+	})
 }

@@ -68,11 +68,11 @@ func (r *keyRecord) append(b []byte) []byte {
 
 // put stores r with its expiry.
 func (r *keyRecord) put(keys, expiry *bbolt.Bucket, key []byte) error {
-	if err := keys.Put(key, index.AppendSum(r.append(nil), key)); err != nil {
+	if err := index.Put(keys, key, index.AppendSum(r.append(nil), key)); err != nil {
 		return err
 	}
 	at := r.expiryKey()
-	return expiry.Put(at, index.AppendSum(bytes.Clone(key), at))
+	return index.Put(expiry, at, index.AppendSum(bytes.Clone(key), at))
 }
 
 func (r *keyRecord) expiryKey() []byte {
@@ -132,14 +132,14 @@ func (tx *Tx) pushOnce(d *event.Draft, createdAt string) (e event.Event, duplica
 // window with which it was stored nor that of d is over. A clock that was set
 // back keeps keys alive for longer.
 func (tx *Tx) firstWith(d *event.Draft) (id int64, ok bool, err error) {
-	keys := tx.b.Bucket(bucketDedupe)
+	keys, err := index.Bucket(tx.b, bucketDedupe)
 	if keys == nil {
-		return 0, false, nil
+		return 0, false, err
 	}
 	key := dedupeKey(d.DedupeKey)
-	v := keys.Get(key)
+	v, err := index.Get(keys, key)
 	if v == nil {
-		return 0, false, nil
+		return 0, false, err
 	}
 	r, err := decodeKeyRecord(key, v)
 	if err != nil {
@@ -166,12 +166,16 @@ func (tx *Tx) keepKey(d *event.Draft, id int64) error {
 	key := dedupeKey(d.DedupeKey)
 	tx.keyed++
 	r := keyRecord{id: id, storedAt: tx.t.now().UnixMilli(), window: window(d)}
-	if v := keys.Get(key); v != nil {
+	v, err := index.Get(keys, key)
+	if err != nil {
+		return err
+	}
+	if v != nil {
 		old, err := decodeKeyRecord(key, v)
 		if err != nil {
 			return err
 		}
-		if err := expiry.Delete(old.expiryKey()); err != nil {
+		if err := index.Delete(expiry, old.expiryKey()); err != nil {
 			return err
 		}
 		// Of a long batch nothing counts before its end, not even for itself.
@@ -197,21 +201,21 @@ const sweepAtLeast = 64
 
 // sweepKeys deletes some of the expired keys.
 func (tx *Tx) sweepKeys() error {
-	expiry := tx.b.Bucket(bucketDedupeExpiry)
+	expiry, err := index.Bucket(tx.b, bucketDedupeExpiry)
 	if expiry == nil {
-		return nil
+		return err
 	}
 	now := tx.t.now().UnixMilli()
-	_, err := tx.dropKeys(expiry, func(at, _ int64) (drop, more bool) { return at <= now, at <= now }, sweepAtLeast+2*tx.keyed, false)
+	_, err = tx.dropKeys(expiry, func(at, _ int64) (drop, more bool) { return at <= now, at <= now }, sweepAtLeast+2*tx.keyed, false)
 	return err
 }
 
 // dropKeysAfter deletes some of the keys of events above head, which a long batch
 // left that did not come to its end. It reports whether there may be more.
 func (tx *Tx) dropKeysAfter(head int64) (more bool, err error) {
-	expiry := tx.b.Bucket(bucketDedupeExpiry)
+	expiry, err := index.Bucket(tx.b, bucketDedupeExpiry)
 	if expiry == nil {
-		return false, nil
+		return false, err
 	}
 	n, err := tx.dropKeys(expiry, func(_, id int64) (bool, bool) { return id > head, true }, tx.t.maxGroup, true)
 	return n == tx.t.maxGroup, err
@@ -223,36 +227,37 @@ func (tx *Tx) dropKeysAfter(head int64) (more bool, err error) {
 func (tx *Tx) dropKeys(expiry *bbolt.Bucket, which func(at, id int64) (drop, more bool), n int, restore bool) (int, error) {
 	type entry struct{ at, key []byte }
 	var entries []entry // collected first: a cursor is slow among deleted keys
-	c := expiry.Cursor()
-	for k, v := c.First(); k != nil && len(entries) < n; k, v = c.Next() {
+	err := index.Range(expiry, nil, func(k, v []byte) (more bool, err error) {
 		key, ok := index.CheckSum(k, v)
 		if !ok || len(k) != 16 {
-			return 0, fmt.Errorf("%w: expiry of a dedupe key", ErrCorrupt)
+			return false, fmt.Errorf("%w: expiry of a dedupe key", ErrCorrupt)
 		}
 		drop, more := which(int64(binary.BigEndian.Uint64(k)), int64(binary.BigEndian.Uint64(k[8:])))
 		if drop {
 			entries = append(entries, entry{bytes.Clone(k), bytes.Clone(key)})
 		}
-		if !more {
-			break
-		}
-	}
-	if len(entries) == 0 {
-		return 0, nil
+		return more && len(entries) < n, nil
+	})
+	if err != nil || len(entries) == 0 {
+		return 0, err
 	}
 	keys, err := tx.later(bucketDedupe)
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range entries {
-		r, err := decodeKeyRecord(e.key, keys.Get(e.key))
+		v, err := index.Get(keys, e.key)
+		if err != nil {
+			return 0, err
+		}
+		r, err := decodeKeyRecord(e.key, v)
 		if err == nil {
-			err = expiry.Delete(e.at)
+			err = index.Delete(expiry, e.at)
 		}
 		if err == nil && restore && r.before != nil {
 			err = r.before.put(keys, expiry, e.key)
 		} else if err == nil {
-			err = keys.Delete(e.key)
+			err = index.Delete(keys, e.key)
 		}
 		if err != nil {
 			return 0, err

@@ -46,9 +46,9 @@ func (tx *Tx) delivery(consumer string) (d delivery, err error) {
 		return d, err
 	}
 	key := consumerKey(consumer)
-	v := bucket.Get(key)
-	if v == nil {
-		return d, nil
+	v, err := index.Get(bucket, key)
+	if v == nil || err != nil {
+		return d, err
 	}
 	b, ok := index.CheckSum(key, v)
 	if !ok {
@@ -80,14 +80,14 @@ func (tx *Tx) putDelivery(consumer string, d *delivery) error {
 		}
 	}
 	key := consumerKey(consumer)
-	return bucket.Put(key, index.AppendSum(b, key))
+	return index.Put(bucket, key, index.AppendSum(b, key))
 }
 
 // forgetDelivery makes the result of a delivery that is out unwanted, and what
 // was known of failing events void: the consumer's position was moved by hand.
 func (tx *Tx) forgetDelivery(consumer string) error {
-	if tx.b.Bucket(bucketDeliveries) == nil {
-		return nil
+	if b, err := index.Bucket(tx.b, bucketDeliveries); b == nil {
+		return err
 	}
 	d, err := tx.delivery(consumer)
 	if err != nil || d.count == 0 && d.suspect == 0 && d.failing == 0 {
@@ -194,12 +194,15 @@ func (tx *Tx) passOver(consumer string, d *delivery, id int64, ids []int64) erro
 		d.suspect = 0
 	}
 	for _, name := range [][]byte{bucketDead, bucketRetries} {
-		bucket := tx.b.Bucket(name)
+		bucket, err := index.Bucket(tx.b, name)
+		if err != nil {
+			return err
+		}
 		if bucket == nil {
 			continue
 		}
 		for _, id := range ids {
-			if err := bucket.Delete(letterKey(consumer, id)); err != nil {
+			if err := index.Delete(bucket, letterKey(consumer, id)); err != nil {
 				return err
 			}
 		}
@@ -230,9 +233,9 @@ func (tx *Tx) settleRetry(consumer string, p *Policy, d *delivery, r Result) (fa
 		return open, err
 	}
 	key := letterKey(consumer, d.first)
-	v := retries.Get(key)
-	if v == nil || r.Verdict == Returned {
-		return open, nil
+	v, err := index.Get(retries, key)
+	if v == nil || err != nil || r.Verdict == Returned {
+		return open, err
 	}
 	l, err := decodeLetter(key, v)
 	if err != nil {
@@ -241,7 +244,7 @@ func (tx *Tx) settleRetry(consumer string, p *Policy, d *delivery, r Result) (fa
 	now := tx.t.now()
 	switch r.Verdict {
 	case Succeeded:
-		return acked, retries.Delete(key)
+		return acked, index.Delete(retries, key)
 	case Deferred:
 		l.fail(r, now, false)
 		l.NextAt = now.Add(p.Backoff(l.deferrals))
@@ -252,7 +255,7 @@ func (tx *Tx) settleRetry(consumer string, p *Policy, d *delivery, r Result) (fa
 		l.NextAt = now.Add(p.Backoff(l.round))
 		return open, putLetter(retries, consumer, d.first, &l)
 	}
-	if err := retries.Delete(key); err != nil {
+	if err := index.Delete(retries, key); err != nil {
 		return open, err
 	}
 	return buried, tx.bury(consumer, d.first, l)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"math"
 	"time"
@@ -280,27 +279,23 @@ func earlier(a, b time.Time) time.Time {
 // be tried now, and when the earliest of the others may. One above from is left
 // out: progress was moved back, and it comes by itself.
 func (tx *Tx) nextRetry(consumer string, from int64, now time.Time) (e event.Event, l Failures, at time.Time, err error) {
-	retries := tx.b.Bucket(bucketRetries)
-	if retries == nil {
-		return e, l, at, nil
-	}
-	prefix := letterPrefix(consumer)
-	c := retries.Cursor()
-	for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+	err = tx.eachLetter(bucketRetries, consumer, func(k, v []byte) (more bool, err error) {
 		_, id, err := splitLetterKey(k)
 		if err != nil || id > from {
-			return event.Event{}, l, at, err
+			return false, err
 		}
 		if l, err = decodeLetter(k, v); err != nil {
-			return event.Event{}, l, at, err
+			return false, err
 		}
 		if l.NextAt.After(now) {
 			at = earlier(at, l.NextAt)
-			continue
+			return true, nil
 		}
-		if e, ok, err := tx.event(id); ok || err != nil {
-			return e, l, at, err
+		found, ok, err := tx.event(id)
+		if ok {
+			e = found
 		}
-	}
-	return event.Event{}, l, at, nil
+		return !ok, err
+	})
+	return e, l, at, err
 }

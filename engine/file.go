@@ -60,7 +60,7 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 		// bbolt polls for its lock every 50 ms. On Unix the lock taken here, on the
 		// same descriptor, is the same lock, so that bbolt finds it free.
 		OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
-			db.file, err = t.lockDatabase(wait, path, flag&^os.O_CREATE, m, checkHeader)
+			db.file, err = t.lockDatabase(wait, path, flag&^os.O_CREATE, m)
 			return db.file, err
 		},
 	}
@@ -80,9 +80,9 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 	return db, nil
 }
 
-// lockDatabase opens the file that path names, locks it and has its start checked.
+// lockDatabase opens the file that path names, locks it and checks its header.
 // It starts again when the file was replaced while it waited.
-func (t *Thread) lockDatabase(ctx context.Context, path string, flag int, m lock.Mode, check func(*os.File) error) (*os.File, error) {
+func (t *Thread) lockDatabase(ctx context.Context, path string, flag int, m lock.Mode) (*os.File, error) {
 	gate, err := t.gate(ctx, m)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (t *Thread) lockDatabase(ctx context.Context, path string, flag int, m lock
 			same = same || planted.Bug("replaced file not noticed")
 		}
 		if err == nil && same {
-			err = check(f)
+			err = checkHeader(f)
 		}
 		if err == nil && same {
 			return f, nil

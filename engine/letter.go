@@ -180,7 +180,7 @@ func splitLetterKey(k []byte) (consumer string, id int64, err error) {
 
 func putLetter(b *bbolt.Bucket, consumer string, id int64, l *Failures) error {
 	key := letterKey(consumer, id)
-	return b.Put(key, index.AppendSum(l.append(nil), key))
+	return index.Put(b, key, index.AppendSum(l.append(nil), key))
 }
 
 func decodeLetter(key, value []byte) (Failures, error) {
@@ -194,8 +194,8 @@ func decodeLetter(key, value []byte) (Failures, error) {
 // later returns the bucket of that name, which databases have since their first
 // use of it. In a read transaction it may be nil.
 func (tx *Tx) later(name []byte) (*bbolt.Bucket, error) {
-	if b := tx.b.Bucket(name); b != nil || !tx.b.Writable() {
-		return b, nil
+	if b, err := index.Bucket(tx.b, name); b != nil || err != nil || !tx.b.Writable() {
+		return b, err
 	}
 	return tx.b.CreateBucket(name)
 }
@@ -204,9 +204,9 @@ func (tx *Tx) later(name []byte) (*bbolt.Bucket, error) {
 // a copy.
 func (tx *Tx) event(id int64) (e event.Event, ok bool, err error) {
 	key := eventKey(id)
-	v := tx.events.Get(key)
-	if v == nil || id > tx.st.head {
-		return event.Event{ID: id}, false, nil
+	v, err := index.Get(tx.events, key)
+	if v == nil || err != nil || id > tx.st.head {
+		return event.Event{ID: id}, false, err
 	}
 	r, err := decodeRecord(key, v)
 	if err == nil {

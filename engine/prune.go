@@ -29,15 +29,19 @@ type Retention struct {
 }
 
 // HeldBackError says that a consumer has not acked an event that Prune would
-// drop.
+// drop, or has it as a dead letter, which could not be sent back any more.
 type HeldBackError struct {
 	Consumer  string
-	LastAcked int64 // everything up to here is acked
+	LastAcked int64 // everything up to here is acked or a dead letter
 	First     int64 // the first event that waits for the consumer
 	Through   int64 // what Prune would drop reaches up to here
+	Dead      bool  // that event is a dead letter; the consumer need not be subscribed
 }
 
 func (e *HeldBackError) Error() string {
+	if e.Dead {
+		return fmt.Sprintf("event %d is a dead letter of consumer %q", e.First, e.Consumer)
+	}
 	return fmt.Sprintf("consumer %q has not acked event %d", e.Consumer, e.First)
 }
 
@@ -46,8 +50,9 @@ func (e *HeldBackError) Error() string {
 // stored stays, and so does events.jsonl.
 //
 // Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer
-// has an unread event among them that matches its filter, unless Force is set;
-// ErrInvalid for a Retention that is not one; and the errors of Compact.
+// has an unread event among them that matches its filter, or any consumer a dead
+// letter, unless Force is set. Dead letters of events that were dropped by force
+// stay, without their events. Other errors are ErrInvalid for a Retention that is not one; and the errors of Compact.
 func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 	if err := r.validate(); err != nil {
 		return Compaction{}, err
@@ -209,5 +214,34 @@ func (tx *Tx) heldBack(through int64) error {
 			return &HeldBackError{Consumer: s.Consumer, LastAcked: from, First: d.First, Through: through}
 		}
 	}
+	for _, bucket := range [][]byte{bucketDead, bucketRetries} {
+		if err := tx.lettersThrough(bucket, through); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// lettersThrough returns a *HeldBackError for the first letter of a stored event up
+// to through.
+func (tx *Tx) lettersThrough(bucket []byte, through int64) error {
+	b, err := index.Bucket(tx.b, bucket)
+	if b == nil {
+		return err
+	}
+	return index.Range(b, nil, func(k, _ []byte) (bool, error) {
+		consumer, id, err := splitLetterKey(k)
+		if err != nil || id > through {
+			return true, err
+		}
+		v, err := index.Get(tx.events, eventKey(id))
+		if err != nil || v == nil {
+			return true, err // gone already
+		}
+		p, _, err := tx.Progress(consumer)
+		if err != nil {
+			return false, err
+		}
+		return false, &HeldBackError{Consumer: consumer, LastAcked: p.From(), First: id, Through: through, Dead: true}
+	})
 }

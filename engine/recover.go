@@ -34,20 +34,13 @@ func (t *Thread) clearSome(db *database) (more bool, err error) {
 		return false, nil
 	}
 	from := eventKey(tx.st.head + 1)
-	if err := index.CheckPath(tx.events, from); err != nil {
-		return false, err
-	}
-	var steps index.Steps
 	var junk [][]byte // collected first: a cursor is slow among deleted keys
-	c := tx.events.Cursor()
-	for k, _ := c.Seek(from); k != nil && len(junk) < t.maxGroup; k, _ = c.Next() {
-		if err := steps.Check(tx.events, k); err != nil {
-			return false, err
-		}
+	err = index.Range(tx.events, from, func(k, _ []byte) (more bool, err error) {
 		junk = append(junk, bytes.Clone(k))
-	}
-	if len(junk) == 0 {
-		return false, nil
+		return len(junk) < t.maxGroup, nil
+	})
+	if err != nil || len(junk) == 0 {
+		return false, err
 	}
 	// The events go last: as long as there is one, this is done again.
 	if err := index.DropBlocksAfter(tx.columns, tx.st.head); err != nil {
@@ -63,6 +56,13 @@ func (t *Thread) clearSome(db *database) (more bool, err error) {
 		return true, b.Commit()
 	}
 	for _, k := range junk {
+		// In a damaged tree the way to a key can end elsewhere than the walk that met
+		// it, and then this would be done for ever.
+		if v, err := index.Get(tx.events, k); err != nil {
+			return false, err
+		} else if v == nil {
+			return false, corruptEvent(k)
+		}
 		if err := tx.events.Delete(k); err != nil {
 			return false, err
 		}

@@ -62,6 +62,9 @@ func (t *Thread) Snapshot(ctx context.Context) (s Snapshot, err error) {
 		if err != nil {
 			return err
 		}
+		if err := index.CheckTree(tx.b.Cursor().Bucket()); err != nil {
+			return err
+		}
 		return tx.b.ForEach(func(name []byte, _ *bbolt.Bucket) error {
 			if b, err := tx.extraBucket(string(name)); err == nil {
 				return s.addExtras([]string{string(name)}, b)
@@ -85,6 +88,9 @@ func (tx *Tx) extraBucket(name string) (*bbolt.Bucket, error) {
 }
 
 func (s *Snapshot) addExtras(path []string, b *bbolt.Bucket) error {
+	if err := index.CheckTree(b); err != nil {
+		return err
+	}
 	s.Extras = append(s.Extras, Extra{Bucket: path, Sequence: b.Sequence()})
 	return b.ForEach(func(k, v []byte) error {
 		if v == nil {

@@ -239,6 +239,9 @@ func (tx *Tx) subscription(consumer string) (*Subscription, error) {
 }
 
 func (tx *Tx) hasSubscriptions() bool {
+	if index.CheckPath(tx.subscriptions, nil) != nil {
+		return true // whoever looks for them will say so
+	}
 	k, _ := tx.subscriptions.Cursor().First()
 	return k != nil
 }

@@ -66,7 +66,14 @@ func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
 			}
 		}
 	}
-	byKey, byID := b.Bucket(bucketSeries), b.Bucket(bucketSeriesByID)
+	byKey, err := index.Bucket(b, bucketSeries)
+	if err != nil {
+		return nil, err
+	}
+	byID, err := index.Bucket(b, bucketSeriesByID)
+	if err != nil {
+		return nil, err
+	}
 	if byKey == nil || byID == nil {
 		return nil, fmt.Errorf("%w: no bucket %q", ErrNotDatabase, bucketSeries)
 	}
@@ -83,7 +90,6 @@ func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
 	if err := index.CheckPath(tx.meta, keyState); err != nil {
 		return nil, err
 	}
-	var err error
 	tx.st, err = decodeState(tx.meta.Get(keyState))
 	return tx, err
 }

@@ -301,23 +301,15 @@ func (d *Dictionary) BySource(low, high string, exact bool, fn func(id uint32) e
 	case high != "" && len(high) <= maxKeyField:
 		to, _ = appendKeyPrefix(nil, high)
 	}
-	if err := CheckPath(d.byKey, from); err != nil {
-		return err
-	}
-	var steps Steps
-	c := d.byKey.Cursor()
-	for k, v := c.Seek(from); k != nil && (to == nil || string(k) < string(to)); k, v = c.Next() {
+	return Range(d.byKey, from, func(k, v []byte) (more bool, err error) {
+		if to != nil && string(k) >= string(to) {
+			return false, nil
+		}
 		if len(v) != 4 {
-			return fmt.Errorf("%w: series entry of %d bytes", ErrDamaged, len(v))
+			return false, fmt.Errorf("%w: series entry of %d bytes", ErrDamaged, len(v))
 		}
-		if err := steps.Check(d.byKey, k); err != nil {
-			return err
-		}
-		if err := fn(binary.BigEndian.Uint32(v)); err != nil {
-			return err
-		}
-	}
-	return nil
+		return true, fn(binary.BigEndian.Uint32(v))
+	})
 }
 
 func (d *Dictionary) all(fn func(id uint32) error) error {

@@ -26,9 +26,9 @@ func pruneVerb() *verb {
 		name:    "prune",
 		summary: "Drop old events",
 		details: `Needs one of --keep-last, --older-than and --acked. An event that a consumer
-still waits for keeps all of them, and the consumer is named. Ids never come
-back, and events*.jsonl stay as they are. The database is written anew as by
-thread compact.`,
+still waits for, or has as a dead letter, keeps all of them, and the consumer is
+named. Ids never come back, and events*.jsonl stay as they are. The database is
+written anew as by thread compact.`,
 		examples: `thread prune --thread ./inbox --acked
 thread prune --thread ./inbox --older-than 30d --dry-run
 thread prune --thread ./inbox --keep-last 100000`,
@@ -48,6 +48,10 @@ func (c *pruneCmd) run(ctx context.Context, a *app) error {
 	}
 	done, err := t.Prune(ctx, r)
 	var held *engine.HeldBackError
+	if errors.As(err, &held) && held.Dead {
+		return logic(fmt.Sprintf("event %d is a dead letter of consumer '%s', and events up to %d would be dropped", held.First, held.Consumer, held.Through),
+			"run thread dead retry or thread dead drop first, or add --force to drop the event and keep the letter")
+	}
 	if errors.As(err, &held) {
 		return logic(fmt.Sprintf("consumer '%s' has not acked event %d, and events up to %d would be dropped", held.Consumer, held.First, held.Through),
 			"let it catch up, unsubscribe it, or add --force to drop what it waits for")

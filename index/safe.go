@@ -1,0 +1,67 @@
+package index
+
+import (
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// These are the ways into a bucket that return ErrDamaged where bbolt's own would
+// follow a loop. Each walks the path first, which costs some 100 ns.
+
+// Get is b.Get.
+func Get(b *bbolt.Bucket, key []byte) ([]byte, error) {
+	if err := CheckPath(b, key); err != nil {
+		return nil, err
+	}
+	return b.Get(key), nil
+}
+
+// Put is b.Put.
+func Put(b *bbolt.Bucket, key, value []byte) error {
+	if err := CheckPath(b, key); err != nil {
+		return err
+	}
+	return b.Put(key, value)
+}
+
+// Delete is b.Delete.
+func Delete(b *bbolt.Bucket, key []byte) error {
+	if err := CheckPath(b, key); err != nil {
+		return err
+	}
+	return b.Delete(key)
+}
+
+// Bucket is tx.Bucket: nil when there is none of that name.
+func Bucket(tx *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
+	if err := CheckPath(tx.Cursor().Bucket(), name); err != nil {
+		return nil, err
+	}
+	return tx.Bucket(name), nil
+}
+
+// Range calls fn for the entries of b from key on, in their order, until it says
+// that it wants no more or returns an error. fn must not write to b. Keys must
+// rise: in a tree that is a loop each step ends, but not the way.
+func Range(b *bbolt.Bucket, key []byte, fn func(k, v []byte) (more bool, err error)) error {
+	if err := CheckPath(b, key); err != nil {
+		return err
+	}
+	var steps Steps
+	c := b.Cursor()
+	var last []byte
+	for k, v := c.Seek(key); k != nil; k, v = c.Next() {
+		if last != nil && string(k) <= string(last) {
+			return fmt.Errorf("%w: key %x after %x", ErrDamaged, k, last)
+		}
+		last = k
+		if more, err := fn(k, v); err != nil || !more {
+			return err
+		}
+		if err := steps.Check(b, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
