@@ -12,6 +12,8 @@ REPEAT_TARGETS ?= linux/mipsle
 FUZZ_COUNT   ?= 20000
 RACE         ?= ./...
 CRASH        ?= TestCrash|TestFailure|TestDamage|TestPower
+CRASH_POINTS ?= full
+POWER_COUNT  ?= 10
 BENCH        ?= .
 BENCH_COUNT  ?= 1
 APIDIFF       = golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
@@ -21,7 +23,7 @@ GOLANGCI      = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race planted crash fuzz bench lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
+.PHONY: help build test race planted crash power fuzz bench lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,8 +40,11 @@ race: ## Run all tests with the race detector (needs a C compiler)
 planted: ## Plant a dozen bugs, one at a time, and see that a test notices each
 	THREAD_PLANTED=1 go test -count 1 -timeout 15m -v -run TestPlanted ./survive
 
-crash: ## Try every place of the crash, failure, damage and power tests
-	THREAD_CRASH=full go test -count 1 -timeout 15m -v -run '$(CRASH)' ./survive
+crash: ## Try every place of the crash, failure, damage and power tests, or a sample with CRASH_POINTS=sample
+	THREAD_CRASH=$(CRASH_POINTS) go test -count 1 -timeout 90m -v -run '$(CRASH)' ./survive
+
+power: ## Cut the power of a virtual machine POWER_COUNT times on ext4 and on f2fs (needs user-mode-linux, e2fsprogs, f2fs-tools)
+	THREAD_POWER=$(POWER_COUNT) go test -count 1 -timeout 60m -v -run TestKernel ./survive
 
 fuzz: ## Run every fuzz target FUZZ_COUNT times
 	@set -e; for pkg in $$(go list ./...); do \

@@ -74,20 +74,22 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// interrupted reports whether a directory holds an unfinished database, and
-// nothing that is not written beside one.
+// interrupted reports whether a directory holds nothing but what is written beside
+// an unfinished database. Lines alone, without one, are somebody's.
 func interrupted(entries []os.DirEntry) bool {
-	unfinished := false
+	unfinished, lines := false, false
 	for _, e := range entries {
 		switch name := e.Name(); name {
-		case "run", "logs", "events.jsonl":
-		case databaseName + ".new", databaseName + ".new-wal", databaseName + ".new-shm", databaseName + ".new-journal":
+		case "run", "logs":
+		case "events.jsonl":
+			lines = true
+		case "events.jsonl.new", databaseName + ".new.new", databaseName + ".new", databaseName + ".new-wal", databaseName + ".new-shm", databaseName + ".new-journal":
 			unfinished = true
 		default:
 			return false
 		}
 	}
-	return unfinished
+	return unfinished || !lines
 }
 
 // importInPlace keeps other programs out of the SQLite file from the first read

@@ -1,9 +1,9 @@
 package engine
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +30,8 @@ type Restore struct {
 	n    int // puts in tx
 	size int // and their bytes
 	done bool
+
+	lines bool // linesName is to be events.jsonl
 }
 
 // StartRestore begins to build the thread directory dir, which is created with
@@ -78,8 +80,10 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 	if _, err := os.Lstat(t.path(databaseName)); err == nil && !replace {
 		return r, fmt.Errorf("%w: %s", ErrExists, t.dir)
 	}
-	if err := os.Remove(r.tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return r, err
+	for _, name := range []string{r.tmp, r.linesName()} { // what an interrupted one left
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return r, err
+		}
 	}
 	if err := createDatabase(r.tmp, func(*bbolt.Tx) error { return nil }); err != nil {
 		return r, err
@@ -259,8 +263,10 @@ func (r *Restore) Finish(lastID, pruned int64) error {
 	return err
 }
 
-// writeLines writes events.jsonl. The database knows nothing of it, so that the
-// next push adopts it like any other that was there before.
+// writeLines writes what is to be events.jsonl, under a temporary name: of an
+// interrupted restore a part of the lines would stay, and be taken for a file that
+// was there before. The database knows nothing of it, so that the next push adopts
+// it.
 func (r *Restore) writeLines() error {
 	if _, err := os.Lstat(r.t.path("events.jsonl")); err == nil {
 		return nil
@@ -269,20 +275,33 @@ func (r *Restore) writeLines() error {
 	if err != nil {
 		return err
 	}
-	file, err := jsonlog.OpenEvents(r.t.dir)
+	file, err := os.OpenFile(r.linesName(), os.O_CREATE|os.O_EXCL|os.O_WRONLY|openNoFollow, fileMode)
 	if err != nil {
 		return err
 	}
-	err = file.Append(func(w io.Writer) error {
-		var line []byte
-		return r.tx.eventsAfter(after, func(e *event.Event) error {
-			line = append(e.AppendJSON(line[:0]), '\n')
-			_, err := w.Write(line)
-			return err
-		})
+	if err := lock.Usable(file); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	w := bufio.NewWriterSize(file, 256<<10)
+	var line []byte
+	err = r.tx.eventsAfter(after, func(e *event.Event) error {
+		line = append(e.AppendJSON(line[:0]), '\n')
+		_, err := w.Write(line)
+		return err
 	})
-	return errors.Join(err, file.Close())
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		r.lines = true
+	}
+	return err
 }
+
+func (r *Restore) linesName() string { return r.t.path("events.jsonl.new") }
 
 // before returns the id after which the newest n events come.
 func (r *Restore) before(n int) (int64, error) {
@@ -301,6 +320,11 @@ func (r *Restore) before(n int) (int64, error) {
 func (r *Restore) Publish() error {
 	if !r.done {
 		return invalidf("Publish before Finish")
+	}
+	if r.lines {
+		if err := os.Rename(r.linesName(), r.t.path("events.jsonl")); err != nil {
+			return err
+		}
 	}
 	if err := os.Rename(r.tmp, r.t.path(databaseName)); err != nil {
 		return err
@@ -324,8 +348,10 @@ func (r *Restore) Close() error {
 		r.db = nil
 	}
 	if r.held != nil {
-		if err := os.Remove(r.tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
+		for _, name := range []string{r.tmp, r.linesName()} {
+			if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
 		}
 		if len(r.made) > 0 {
 			os.Remove(r.t.path(runName, initLockName))

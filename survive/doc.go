@@ -6,5 +6,6 @@
 //
 // The tests run the program built from this tree and look at the result through
 // package engine. A quick selection of the cases runs with the ordinary tests;
+// THREAD_CRASH=sample runs every operation at some of its points, and
 // THREAD_CRASH=full runs them all.
 package survive

@@ -18,6 +18,7 @@ var (
 	ctx     = context.Background()
 	program string // the path of the program under test
 	full    = os.Getenv("THREAD_CRASH") == "full"
+	sample  = os.Getenv("THREAD_CRASH") == "sample" // more than a quick run, and not all
 )
 
 func TestMain(m *testing.M) {

@@ -67,15 +67,38 @@ func (s *started) try(t *testing.T, p point) error {
 	if err := s.judge(r, c); err != nil {
 		return fmt.Errorf("%v: %w", r, err)
 	}
+	if s.again {
+		if c, err = s.finish(t, c); err != nil {
+			return err
+		}
+	}
 	if c.none {
 		if r := run(t, "", program, "init", s.dir); r.code != 0 {
 			return fmt.Errorf("init cannot be run again: %v", r)
 		}
 	}
+	if c.sqlite {
+		return nil // that is all there is to say of it
+	}
 	if err := faultless(s.dir); err != nil {
 		return err
 	}
 	return works(t, s.dir, s.lines, c)
+}
+
+// finish runs an operation that was interrupted once more, without a fault.
+func (s *started) finish(t *testing.T, c content) (content, error) {
+	if c.same(s.after) {
+		return c, nil
+	}
+	if r := run(t, s.stdin, program, s.command()...); r.code != 0 {
+		return c, fmt.Errorf("it cannot be run again: %v", r)
+	}
+	c, err := read(s.dir)
+	if err == nil && !c.same(s.after) {
+		err = fmt.Errorf("run again, it comes to %v", c)
+	}
+	return c, err
 }
 
 // judge compares the outcome that the program reported with what is there.

@@ -1,6 +1,7 @@
 package survive
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,15 +12,21 @@ import (
 	"thread/engine"
 )
 
-// operation is one command whose every step is made to fail. D in the arguments
-// stands for the thread directory.
+// operation is one command whose every step is made to fail. In the arguments D
+// stands for the thread directory and S for another one, its source, which from
+// makes when dir is that.
 type operation struct {
-	name   string
-	from   func(t *testing.T, dir string) // makes the directory it starts from
-	args   []string
-	stdin  string
-	atMost int // ordinals tried of one system call in a quick run
-	dense  int // the same in a full run
+	name  string
+	from  func(t *testing.T, dir string) // makes the directory it starts from
+	args  []string
+	stdin string
+
+	source func(t *testing.T, dir string) // makes S
+	rare   bool                           // not in a quick run
+	atMost int                            // ordinals tried of one system call in a quick run
+
+	same  bool // it changes nothing that content knows
+	again bool // a clean run after an interrupted one must come to the end
 }
 
 func batch(n int, content string) string {
@@ -90,40 +97,90 @@ func torn(t *testing.T, dir string) {
 	}
 }
 
+// half is a thread of 2000 events, of which every consumer has acked 400.
 func half(t *testing.T, dir string) {
-	holding(2500)(t, dir)
+	fresh(t, dir)
+	thread(t, batch(1997, strings.Repeat("text ", 60)), "push", "--thread", dir, "--batch")
 	for _, c := range []string{"c", "d"} {
-		thread(t, "", "ack", "--thread", dir, "--consumer", c, "--event-id", "2000")
+		thread(t, "", "ack", "--thread", dir, "--consumer", c, "--event-id", "400")
+	}
+}
+
+// lettered is fresh with a consumer of whose events two are dead letters, and with
+// a dedupe key.
+func lettered(t *testing.T, dir string) {
+	fresh(t, dir)
+	thread(t, "", "consume", "--thread", dir, "--consumer", "d", "--once", "--", "sh", "-c", "exit 65")
+	thread(t, "", "consume", "--thread", dir, "--consumer", "d", "--once", "--", "sh", "-c", "exit 65")
+	thread(t, "", "push", "--thread", dir, "--source", "s", "--type", "keyed", "--content", "one", "--dedupe-key", "known")
+}
+
+func paused(t *testing.T, dir string) {
+	fresh(t, dir)
+	thread(t, "", "pause", "--thread", dir, "--consumer", "c")
+}
+
+// bare is fresh without what may be deleted at any time.
+func bare(t *testing.T, dir string) {
+	fresh(t, dir)
+	for _, name := range []string{"run", "logs", "events.jsonl"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fullLog is fresh with a logs/thread.log that is to be rotated.
+func fullLog(t *testing.T, dir string) {
+	fresh(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "logs", "thread.log"), []byte(strings.Repeat("[2026-03-18T10:30:00.000Z] [INFO] a line\n", 10001)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sqlite is a SQLite thread directory of so many events.
+func sqlite(n int) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		from := filepath.Join(t.TempDir(), "exported")
+		fresh(t, from)
+		thread(t, batch(n-3, strings.Repeat("text ", 60)), "push", "--thread", from, "--batch")
+		thread(t, "", "export", "--thread", from, "--to", dir)
+	}
+}
+
+// broken is a thread with one event that only events.jsonl still has whole.
+func broken(t *testing.T, dir string) {
+	holding(200)(t, dir)
+	path := filepath.Join(dir, "events.db")
+	db, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if db = bytes.ReplaceAll(db, []byte("more 150"), []byte("MORE 150")); err == nil {
+		err = os.WriteFile(path, db, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files is a directory that is no thread, and not empty.
+func files(t *testing.T, dir string) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("mine\n"), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 
 func nothing(*testing.T, string) {}
 
-func operations() []operation {
-	push := []string{"push", "--thread", "D", "--source", "self", "--type", "message", "--content", "new"}
-	pushBatch := []string{"push", "--thread", "D", "--batch"}
-	return []operation{
-		{name: "init", from: nothing, args: []string{"init", "D"}},
-		{name: "push", from: fresh, args: push},
-		{name: "push that completes a block", from: holding(1023), args: push},
-		{name: "push that rotates", from: holding(10001), args: push},
-		{name: "push that heals", from: torn, args: push},
-		{name: "push that clears half a batch", from: halfBatch, args: push, dense: 60},
-		{name: "batch", from: fresh, args: pushBatch, stdin: batch(20, "new")},
-		{name: "long batch", from: fresh, args: pushBatch, stdin: batch(10050, "new"), atMost: 3, dense: 30},
-		{name: "pop", from: fresh, args: []string{"pop", "--thread", "D", "--consumer", "c", "--last-event-id", "2"}},
-		{name: "ack", from: fresh, args: []string{"ack", "--thread", "D", "--consumer", "c", "--event-id", "3"}},
-		{name: "subscribe", from: fresh, args: []string{"subscribe", "--thread", "D", "--consumer", "e", "--handler", "true"}},
-		{name: "unsubscribe", from: fresh, args: []string{"unsubscribe", "--thread", "D", "--consumer", "c"}},
-		{name: "compact", from: half, args: []string{"compact", "--thread", "D"}, dense: 60},
-		{name: "prune", from: half, args: []string{"prune", "--thread", "D", "--acked"}, dense: 60},
-	}
-}
-
 // started is an operation made ready.
 type started struct {
 	operation
 	template      string   // the directory it starts from
+	source        string   // S
 	dir           string   // the copy that is worked on
 	before, after content  // of the directory
 	lines         [][]byte // of the events before
@@ -136,8 +193,12 @@ func (op operation) start(t *testing.T) *started {
 	t.Helper()
 	s := &started{operation: op, template: filepath.Join(t.TempDir(), "template"), dir: filepath.Join(t.TempDir(), "thread")}
 	op.from(t, s.template)
+	if op.source != nil {
+		s.source = filepath.Join(t.TempDir(), "source")
+		op.source(t, s.source)
+	}
 	s.before = s.look(t, s.template)
-	if !s.before.none {
+	if !s.before.none && !s.before.sqlite {
 		th, err := engine.Open(s.template)
 		if err != nil {
 			t.Fatal(err)
@@ -154,8 +215,8 @@ func (op operation) start(t *testing.T) *started {
 		t.Fatalf("%s without a fault: %v", op.name, r)
 	}
 	s.after = s.look(t, s.dir)
-	if op.name != "compact" && s.after.same(s.before) {
-		t.Fatalf("%s changes nothing", op.name)
+	if s.after.same(s.before) != op.same {
+		t.Fatalf("%s makes %v out of %v", op.name, s.after, s.before)
 	}
 	s.renew(t)
 	s.calls = record(t, s.dir, op.stdin, s.command()...)
@@ -177,7 +238,7 @@ func (s *started) renew(t *testing.T) {
 	if err := os.RemoveAll(s.dir); err != nil {
 		t.Fatal(err)
 	}
-	if !s.before.none {
+	if _, err := os.Stat(s.template); err == nil {
 		copyDir(t, s.template, s.dir)
 	}
 }
@@ -185,8 +246,13 @@ func (s *started) renew(t *testing.T) {
 // command returns the arguments with the directory put in.
 func (s *started) command() []string {
 	args := slices.Clone(s.args)
-	if i := slices.Index(args, "D"); i >= 0 {
-		args[i] = s.dir
+	for i, arg := range args {
+		switch arg {
+		case "D":
+			args[i] = s.dir
+		case "S":
+			args[i] = s.source
+		}
 	}
 	return args
 }
@@ -194,10 +260,10 @@ func (s *started) command() []string {
 // density is how many ordinals of one call are tried.
 func (s *started) density() int {
 	switch {
-	case full && s.dense > 0:
-		return s.dense
 	case full:
 		return 1 << 30
+	case sample:
+		return 6
 	case s.atMost > 0:
 		return s.atMost
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"thread/compat"
 	"thread/engine"
 	"thread/event"
 	"thread/jsonlog"
@@ -19,6 +20,7 @@ import (
 // were written: two runs of a command come to the same content.
 type content struct {
 	none   bool // there is no thread yet
+	sqlite bool // but a SQLite thread directory
 	events []string
 	ids    []int64
 	rest   string // subscriptions, progress, the ids given and the number stored
@@ -34,8 +36,11 @@ func describe(e *event.Event) string {
 // read opens the directory as a clean process would and reads all of it.
 func read(dir string) (c content, err error) {
 	th, err := engine.Open(dir)
-	if errors.Is(err, engine.ErrNotThread) {
+	switch {
+	case errors.Is(err, engine.ErrNotThread):
 		return content{none: true}, nil
+	case errors.Is(err, engine.ErrSQLite):
+		return readSQLite(dir)
 	}
 	if err != nil {
 		return c, err
@@ -58,10 +63,16 @@ func read(dir string) (c content, err error) {
 	c.lastID = s.LastID
 	c.rest = fmt.Sprintf("last %d stored %d pruned %d", s.LastID, s.Stored, s.Pruned)
 	for _, sub := range s.Subscriptions {
-		c.rest += fmt.Sprintf("\n%q %q %q", sub.Consumer, sub.Handler, sub.Where())
+		c.rest += fmt.Sprintf("\n%q %q %q %v", sub.Consumer, sub.Handler, sub.Where(), sub.Paused)
 	}
 	for _, p := range s.Progress {
 		c.rest += fmt.Sprintf("\n%q %d", p.Consumer, p.LastAcked)
+	}
+	for _, x := range s.Extras {
+		// The keys of dead letters and of pushes; their records have times in them.
+		if name := x.Bucket[0]; name == "dead" || name == "retries" || name == "dedupe" {
+			c.rest += fmt.Sprintf("\n%s %x", name, x.Key)
+		}
 	}
 	if s.Stored != int64(len(c.ids)) {
 		return c, fmt.Errorf("%d events, %d expected", len(c.ids), s.Stored)
@@ -69,13 +80,31 @@ func read(dir string) (c content, err error) {
 	return c, nil
 }
 
+// readSQLite reads a SQLite thread directory through an import of it.
+func readSQLite(dir string) (c content, err error) {
+	to, err := os.MkdirTemp("", "survive-import-*")
+	if err != nil {
+		return c, err
+	}
+	defer os.RemoveAll(to)
+	if _, err := compat.Import(ctx, dir, compat.ImportOptions{To: to}); err != nil {
+		return c, err
+	}
+	c, err = read(to)
+	c.sqlite = true
+	return c, err
+}
+
 func (c content) same(d content) bool {
-	return c.none == d.none && slices.Equal(c.events, d.events) && c.rest == d.rest
+	return c.none == d.none && c.sqlite == d.sqlite && slices.Equal(c.events, d.events) && c.rest == d.rest
 }
 
 func (c content) String() string {
 	if c.none {
 		return "no thread"
+	}
+	if c.sqlite {
+		return fmt.Sprintf("a SQLite directory of %d events", len(c.events))
 	}
 	if len(c.events) > 8 {
 		return fmt.Sprintf("%d events … %v, %s", len(c.events), c.events[len(c.events)-3:], c.rest)

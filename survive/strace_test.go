@@ -23,7 +23,10 @@ var faults = map[string][]string{
 	"fdatasync":  {"EIO", "ENOSPC"},
 	"ftruncate":  {"EIO", "ENOSPC"},
 	"renameat":   {"EIO", "ENOSPC", "EACCES"},
+	"linkat":     {"EIO", "ENOSPC", "EPERM"},
 	"unlinkat":   {"EIO", "EACCES"},
+	"unlink":     {"EIO", "EACCES"}, // SQLite's
+	"fcntl":      {"ENOLCK"},        // SQLite's locks
 	"mkdirat":    {"EIO", "ENOSPC", "EACCES"},
 	"fchmodat":   {"EIO", "EACCES"},
 	"fchmod":     {"EIO", "EACCES"},
@@ -52,6 +55,7 @@ type calls struct {
 	total map[string]int
 	ours  map[string][]int // ordinals, rising
 	paths []string         // of files in the directory that are touched
+	locks []int            // ordinals of those calls of fcntl that lock
 }
 
 var (
@@ -64,7 +68,7 @@ func record(t *testing.T, dir, stdin string, args ...string) calls {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(faults))
 	log := filepath.Join(t.TempDir(), "strace")
-	r := run(t, stdin, "strace", append([]string{"-f", "-y", "-qq", "-o", log, "-e", "trace=" + strings.Join(names, ","), program}, args...)...)
+	r := run(t, stdin, "strace", append([]string{"-f", "-y", "-qq", "-o", log, "-e", "trace=?" + strings.Join(names, ",?"), program}, args...)...)
 	if r.code != 0 {
 		t.Fatalf("%q: %v", args, r)
 	}
@@ -86,6 +90,14 @@ func record(t *testing.T, dir, stdin string, args ...string) calls {
 		call := m[2]
 		ordinals[m[1]+call]++
 		n := ordinals[m[1]+call]
+		if call == "fcntl" {
+			if !strings.Contains(lines.Text(), "SETLK") {
+				continue // it only asks
+			}
+			if !slices.Contains(c.locks, n) {
+				c.locks = append(c.locks, n)
+			}
+		}
 		c.total[call] = max(c.total[call], n)
 		for _, p := range pathForm.FindAllStringSubmatch(lines.Text(), -1) {
 			if strings.HasPrefix(p[1]+"/", dir+"/") {
@@ -102,6 +114,7 @@ func record(t *testing.T, dir, stdin string, args ...string) calls {
 	for _, ours := range c.ours {
 		slices.Sort(ours)
 	}
+	slices.Sort(c.locks)
 	c.paths = slices.Sorted(maps.Keys(paths))
 	return c
 }
@@ -146,6 +159,9 @@ func (c *calls) killPoints(atMost int) (points []point) {
 		for i := range all {
 			all[i] = i + 1
 		}
+		if call == "fcntl" {
+			all = c.locks
+		}
 		for _, n := range spread(all, atMost) {
 			points = append(points, point{call: call, when: fmt.Sprint(n), effect: "signal=KILL"})
 		}
@@ -154,17 +170,18 @@ func (c *calls) killPoints(atMost int) (points []point) {
 }
 
 // failurePoints returns the failures of every call that concerns the directory,
-// once and from then on. A quick run tries one error of each call that changes
-// something.
+// once and from then on; of one system call at most 40 ordinals. A quick run tries
+// one error of each call that changes something.
 func (c *calls) failurePoints(atMost int) (points []point) {
+	atMost = min(atMost, 40)
 	for _, call := range slices.Sorted(maps.Keys(c.ours)) {
-		if !full {
+		if !full && !sample {
 			if atMost = 2; slices.Contains(onlyReads, call) {
 				continue
 			}
 		}
 		for i, errno := range faults[call] {
-			if i > 0 && !full {
+			if i > 0 && !full && !sample {
 				break
 			}
 			for _, n := range spread(c.ours[call], atMost) {
