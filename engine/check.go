@@ -164,34 +164,16 @@ func (t *Thread) lockForReading(ctx context.Context) (*os.File, error) {
 	if t.isClosed() {
 		return nil, ErrClosed
 	}
-	wait, cancel := context.WithTimeoutCause(ctx, t.lockWait, ErrBusy)
+	ctx, cancel := t.limit(ctx)
 	defer cancel()
-	path := t.path(databaseName)
-	for {
-		f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow|openNoWait, 0)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s", ErrNotThread, t.dir)
-		}
-		if err != nil {
-			return nil, err
-		}
-		same := false
-		if err = lock.Wait(wait, f, lock.Shared); err == nil {
-			same, err = lock.Names(path, f)
-		}
-		if err == nil && same {
-			if _, err = readHeader(f); err == nil {
-				return f, nil
-			}
-		}
-		f.Close()
-		switch {
-		case errors.Is(err, lock.ErrHeld):
-			return nil, context.Cause(wait)
-		case err != nil && !errors.Is(err, os.ErrNotExist):
-			return nil, err
-		}
+	if _, err := t.gate(ctx, lock.Shared); err != nil {
+		return nil, err
 	}
+	f, err := t.lockDatabase(ctx, os.O_RDONLY, lock.Shared, func(f *os.File) error {
+		_, err := readHeader(f)
+		return err
+	})
+	return f, t.heldUp(ctx, err)
 }
 
 func isOurs(bucket string) bool {

@@ -96,6 +96,10 @@ func makeDir(dir string) error {
 	if err := makeDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
+	return makeOneDir(dir)
+}
+
+func makeOneDir(dir string) error {
 	if err := os.Mkdir(dir, dirMode); err != nil {
 		if errors.Is(err, os.ErrExist) {
 			return nil // another process was faster

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -48,8 +47,18 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 	if t.isClosed() {
 		return nil, ErrClosed
 	}
-	wait, cancel := context.WithDeadlineCause(ctx, time.Now().Add(t.lockWait), ErrBusy)
+	ctx, cancel := t.limit(ctx)
 	defer cancel()
+	g, err := t.gate(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	defer g.close()
+	return t.openNow(ctx, m)
+}
+
+// openNow is open without the gate.
+func (t *Thread) openNow(ctx context.Context, m lock.Mode) (*database, error) {
 	db := &database{}
 	opts := bbolt.Options{
 		ReadOnly:     m == lock.Shared,
@@ -59,8 +68,8 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 		MaxSize:      maxDatabaseBytes,
 		// bbolt polls for its lock every 50 ms. On Unix the lock taken here, on the
 		// same descriptor, is the same lock, so that bbolt finds it free.
-		OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
-			db.file, err = t.lockDatabase(wait, path, flag&^os.O_CREATE, m)
+		OpenFile: func(_ string, flag int, _ os.FileMode) (_ *os.File, err error) {
+			db.file, err = t.lockDatabase(ctx, flag&^os.O_CREATE, m, checkHeader)
 			return db.file, err
 		},
 	}
@@ -68,26 +77,16 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 		db.DB, err = bbolt.Open(t.path(databaseName), fileMode, &opts)
 		return err
 	})
-	if errors.Is(err, lock.ErrHeld) {
-		err = context.Cause(wait)
-		if errors.Is(err, ErrBusy) {
-			err = fmt.Errorf("%w: another process has held it for %v", ErrBusy, t.lockWait)
-		}
-	}
 	if err != nil {
-		return nil, err
+		return nil, t.heldUp(ctx, err)
 	}
 	return db, nil
 }
 
-// lockDatabase opens the file that path names, locks it and checks its header.
-// It starts again when the file was replaced while it waited.
-func (t *Thread) lockDatabase(ctx context.Context, path string, flag int, m lock.Mode) (*os.File, error) {
-	gate, err := t.gate(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	defer gate.close()
+// lockDatabase opens events.db, locks it and checks its start. It starts again
+// when the file was replaced while it waited.
+func (t *Thread) lockDatabase(ctx context.Context, flag int, m lock.Mode, check func(*os.File) error) (*os.File, error) {
+	path := t.path(databaseName)
 	for {
 		f, err := os.OpenFile(path, flag|openNoFollow|openNoWait, 0)
 		if errors.Is(err, os.ErrNotExist) {
@@ -102,7 +101,7 @@ func (t *Thread) lockDatabase(ctx context.Context, path string, flag int, m lock
 			same = same || planted.Bug("replaced file not noticed")
 		}
 		if err == nil && same {
-			err = checkHeader(f)
+			err = check(f)
 		}
 		if err == nil && same {
 			return f, nil
@@ -114,41 +113,17 @@ func (t *Thread) lockDatabase(ctx context.Context, path string, flag int, m lock
 	}
 }
 
-type gate struct{ held *lock.File }
-
-func (g gate) close() {
-	if g.held != nil {
-		g.held.Close()
-	}
-}
-
-func (t *Thread) gate(ctx context.Context, m lock.Mode) (gate, error) {
-	path := t.path(runName, ".gate")
-	f, err := lock.Open(ctx, path, m)
-	if errors.Is(err, os.ErrNotExist) && m == lock.Exclusive {
-		// run/ may be deleted at any time (contract T-19).
-		if err = makeDir(t.path(runName)); err == nil {
-			f, err = lock.Open(ctx, path, m)
-		}
-	}
-	switch {
-	case errors.Is(err, lock.ErrHeld):
-		return gate{}, err
-	case err != nil:
-		return gate{}, nil
-	case m == lock.Shared:
-		f.Close() // passing through is enough
-		return gate{}, nil
-	}
-	return gate{f}, nil
-}
-
 // read runs fn in a read transaction.
 func (t *Thread) read(ctx context.Context, fn func(tx *Tx) error) error {
 	db, err := t.open(ctx, lock.Shared)
 	if err != nil {
 		return err
 	}
+	return t.view(db, fn)
+}
+
+// view runs fn in a read transaction and closes db.
+func (t *Thread) view(db *database, fn func(tx *Tx) error) error {
 	defer db.Close()
 	return guard(func() error {
 		b, err := db.Begin(false)

@@ -35,6 +35,7 @@ import (
 //	dedupe         'k' and a dedupe key → key record
 //	dedupe_expiry  when the key expires, 8 bytes of milliseconds since 1970, and
 //	               the event's id, 8 bytes → 'k' and the dedupe key, crc
+//	receipts       token of an offer, 16 bytes → receipt (see offer.go)
 //
 // A letter key is 'c', the length of the consumer's id in 2 bytes, that id, and
 // the event's id in 8 bytes.
@@ -99,6 +100,7 @@ var (
 	bucketRetries      = []byte("retries")
 	bucketDedupe       = []byte("dedupe")
 	bucketDedupeExpiry = []byte("dedupe_expiry")
+	bucketReceipts     = []byte("receipts")
 
 	// Every database has these; the others come with their first use.
 	ourBuckets = [][]byte{bucketMeta, bucketEvents, bucketSeries, bucketSeriesByID, bucketColumns, bucketSubscriptions, bucketProgress}

@@ -10,3 +10,6 @@ const (
 	openNoFollow = syscall.O_NOFOLLOW
 	openNoWait   = syscall.O_NONBLOCK
 )
+
+// canOffer: an open file can be renamed (offer.go).
+const canOffer = true

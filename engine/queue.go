@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"thread/event"
@@ -16,7 +18,7 @@ import (
 // function to run. Exactly one goroutine, the leader, has the database; when it
 // is done it makes the first of those who came meanwhile the next leader. A
 // leader takes all pushes at the head of the queue into its own transaction, so
-// that they share its two syncs.
+// that they share its two syncs, and those of other processes that wait (offer.go).
 type write struct {
 	drafts []event.Draft
 	fn     func(tx *Tx) error
@@ -93,84 +95,172 @@ func (t *Thread) withdraw(w *write) bool {
 	return true
 }
 
-// leadGroup carries out the first request and the pushes right behind it, and
-// hands the lead on. It is called by the first request's goroutine.
+// turn is the turn of the first request in the queue. It carries it out, and with
+// it the pushes right behind it.
+type turn struct {
+	t     *Thread
+	first *write
+	group []*write // taken out of the queue
+
+	offered *offer // what other processes can take
+	others  offers // what they offered
+}
+
+// leadGroup takes a turn and hands the lead on. It is called by the first
+// request's goroutine.
 func (t *Thread) leadGroup() {
-	var group []*write
-	defer func() { // a panic of the caller's function must not stop the others
-		t.mu.Lock()
-		if len(t.waiting) > 0 {
-			close(t.waiting[0].lead)
-		} else {
-			t.writing = false
-		}
-		t.mu.Unlock()
-		for _, w := range group {
-			close(w.done)
-		}
-	}()
 	t.mu.Lock()
-	first := t.waiting[0]
+	l := &turn{t: t, first: t.waiting[0]}
 	t.mu.Unlock()
-	take := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		n, drafts, size := 1, len(first.drafts), first.bytes()
-		for ; first.fn == nil && n < len(t.waiting) && t.waiting[n].fn == nil; n++ {
-			drafts, size = drafts+len(t.waiting[n].drafts), size+t.waiting[n].bytes()
-			if drafts > t.maxGroup || size > maxGroupBytes {
-				break
-			}
-		}
-		group = slices.Clone(t.waiting[:n])
-		t.waiting = slices.Delete(t.waiting, 0, n)
+	defer l.end() // a panic of the caller's function must not stop the others
+	ctx, cancel := t.limit(l.first.ctx)
+	defer cancel()
+	err := l.write(ctx)
+	if l.group == nil { // the database could not be opened: the next leader tries for itself
+		l.take(1)
 	}
-	// Whoever comes while we wait for the lock can still join.
-	err := t.lockedWrite(first.ctx, take, func(tx *Tx) (err error) {
-		if first.fn != nil {
-			return callOut(func() error { return first.fn(tx) })
-		}
-		createdAt := event.FormatTime(t.now())
-		for _, w := range group {
-			w.events = make([]event.Event, len(w.drafts))
-			for i := range w.drafts {
-				var duplicate bool
-				if w.events[i], duplicate, err = tx.pushOnce(&w.drafts[i], createdAt); err != nil {
-					return err
-				}
-				if duplicate {
-					w.duplicates = append(w.duplicates, Duplicate{int64(i), w.events[i].ID})
-				}
-			}
-			w.subscribed = tx.hasSubscriptions()
-		}
-		return tx.sweepKeys()
-	}, func(warning error) {
-		for _, w := range group {
-			w.warning = warning
-		}
-	})
-	if group == nil { // the database could not be opened: the next leader tries for itself
-		t.mu.Lock()
-		group, t.waiting = []*write{first}, slices.Delete(t.waiting, 0, 1)
-		t.mu.Unlock()
-	}
-	for _, w := range group {
+	for _, w := range l.group {
 		w.err = err
 	}
+}
+
+func (l *turn) end() {
+	l.t.mu.Lock()
+	if len(l.t.waiting) > 0 {
+		close(l.t.waiting[0].lead)
+	} else {
+		l.t.writing = false
+	}
+	l.t.mu.Unlock()
+	for _, w := range l.group {
+		close(w.done)
+	}
+}
+
+// take takes the first request out of the queue, and as many pushes behind it as
+// go into one transaction, but at most n in all.
+func (l *turn) take(most int) {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	waiting := l.t.waiting
+	n, drafts, size := 1, len(l.first.drafts), l.first.bytes()
+	for ; l.first.fn == nil && n < min(most, len(waiting)) && waiting[n].fn == nil; n++ {
+		drafts, size = drafts+len(waiting[n].drafts), size+waiting[n].bytes()
+		if drafts > l.t.maxGroup || size > maxGroupBytes {
+			break
+		}
+	}
+	l.group = slices.Clone(waiting[:n])
+	l.t.waiting = slices.Delete(waiting, 0, n)
+}
+
+func (l *turn) write(ctx context.Context) (err error) {
+	var gate *gate
+	if l.first.fn == nil {
+		if gate = l.t.tryGate(); gate == nil { // others push, or read: let them have ours
+			l.take(math.MaxInt)
+			l.offered = l.t.offer(l.group)
+		}
+	}
+	if l.offered != nil {
+		err = l.awaitTaker(ctx)
+	}
+	if err == nil {
+		err = l.t.lockedWrite(ctx, gate, l.locked, l.store, l.ended)
+	}
+	if l.offered != nil {
+		err = l.endOffer(err)
+	}
+	return err
+}
+
+// locked is called when we have the database, and the gate still.
+func (l *turn) locked() {
+	if l.group == nil { // who came while we waited joins
+		l.take(math.MaxInt)
+	}
+	if l.first.fn != nil || l.offered != nil && l.offered.state() != stateFree {
+		return
+	}
+	if l.offered != nil {
+		l.offered.close()
+		l.offered = nil
+	}
+	l.others = l.t.takeOffers()
+}
+
+// ended is called when the transaction has ended, before we let go of the
+// database.
+func (l *turn) ended(err, warning error) {
+	state := byte(stateDurable)
+	if errors.Is(err, ErrUnknownOutcome) {
+		state = stateUnknown
+	} else if err != nil {
+		state = stateTaken
+	}
+	l.others.note(state)
+	for _, w := range l.group {
+		w.warning = warning
+	}
+}
+
+// store is the transaction.
+func (l *turn) store(tx *Tx) error {
+	if l.first.fn != nil {
+		return callOut(func() error { return l.first.fn(tx) })
+	}
+	if l.offered != nil {
+		if err := tx.answer(l.offered, l.group); err != nil {
+			return err
+		}
+	}
+	return tx.pushGroup(l.group, &l.others)
+}
+
+// pushGroup stores the drafts of group, and with them those of the other
+// processes that wait.
+func (tx *Tx) pushGroup(group []*write, others *offers) (err error) {
+	createdAt := event.FormatTime(tx.t.now())
+	for _, w := range group {
+		w.events = make([]event.Event, len(w.drafts))
+		for i := range w.drafts {
+			var duplicate bool
+			if w.events[i], duplicate, err = tx.pushOnce(&w.drafts[i], createdAt); err != nil {
+				return err
+			}
+			if duplicate {
+				w.duplicates = append(w.duplicates, Duplicate{int64(i), w.events[i].ID})
+			}
+		}
+		w.subscribed = tx.hasSubscriptions()
+	}
+	if err := tx.storeOffers(others, createdAt); err != nil {
+		return err
+	}
+	return tx.sweepKeys()
 }
 
 // lockedWrite opens the database for writing, calls locked, and runs fn in one
 // durable transaction. Events that fn pushes are appended to events.jsonl after
 // the commit, under the same lock; when that fails the events are stored all the
-// same, warn is told, and the next write heals the file.
-func (t *Thread) lockedWrite(ctx context.Context, locked func(), fn func(tx *Tx) error, warn func(error)) error {
-	db, err := t.open(ctx, lock.Exclusive)
+// same, ended is told, and the next write heals the file. It waits at the gate
+// unless it was given it, and lets go of it after locked.
+func (t *Thread) lockedWrite(ctx context.Context, g *gate, locked func(), fn func(tx *Tx) error, ended func(err, warning error)) (err error) {
+	if g == nil {
+		if g, err = t.gate(ctx, lock.Exclusive); err != nil {
+			return err
+		}
+	}
+	db, err := t.openNow(ctx, lock.Exclusive)
 	if err != nil {
+		g.close()
 		return err
 	}
 	defer db.Close()
 	locked()
+	g.close()
+	var warning error
+	defer func() { ended(err, warning) }()
 	return guard(func() error {
 		if err := t.clearBeyondHead(db); err != nil {
 			return err
@@ -200,7 +290,7 @@ func (t *Thread) lockedWrite(ctx context.Context, locked func(), fn func(tx *Tx)
 		if err := tx.commit(db, true); err != nil && !planted.Bug("failed commit acknowledged") {
 			return err
 		}
-		warn(warnBehind(log.write()))
+		warning = warnBehind(log.write())
 		return nil
 	})
 }

@@ -23,6 +23,7 @@ var planted = []struct{ bug, test string }{
 	{"rotation not synced", "TestPowerLoss/push_that_rotates"},
 	{"progress not stored", "TestCrashMatrix/pop"},
 	{"prune drops one too many", "TestCrashMatrix/prune"},
+	{"receipt believed unsynced", "TestUnsyncedReceipt"},
 }
 
 // TestPlanted tests the tests: with each of these bugs in the program, the test
