@@ -90,7 +90,7 @@ func AppendString(dst []byte, s string) []byte {
 // It looks at all of them at once: a byte that is below 0x20, or equal to '"' or
 // '\\', borrows from its top bit, and so may one above such a byte, which only
 // costs a closer look.
-func plain8(s string) bool {
+func plain8[T string | []byte](s T) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
@@ -108,7 +108,7 @@ func ParseDraft(line []byte) (Draft, error) {
 	switch {
 	case !utf8.Valid(line):
 		return d, fmt.Errorf("%w: not valid UTF-8", ErrInvalid)
-	case !json.Valid(line):
+	case !validJSON(line):
 		return d, fmt.Errorf("%w: not valid JSON", ErrInvalid)
 	}
 	var source, typ, subtype, content, dedupeKey []byte
@@ -116,7 +116,7 @@ func ParseDraft(line []byte) (Draft, error) {
 	if rest[0] != '{' {
 		return d, fmt.Errorf("%w: not a JSON object", ErrInvalid)
 	}
-	// json.Valid has checked the syntax, so the walk only has to find the ends.
+	// validJSON has checked the syntax, so the walk only has to find the ends.
 	for rest = skipSpace(rest[1:]); rest[0] != '}'; {
 		key, value, tail := nextMember(rest)
 		name, err := decodeString(key)
@@ -250,9 +250,35 @@ func valueEnd(b []byte) int {
 // decodeString returns the text of a valid JSON string. A \u escape that is
 // half of a surrogate pair is refused: encoding/json would replace it silently.
 func decodeString(raw []byte) (string, error) {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1]), nil
+	text := raw[1 : len(raw)-1]
+	i := bytes.IndexByte(text, '\\')
+	if i < 0 {
+		return string(text), nil
 	}
+	plain := make([]byte, 0, len(text))
+	for ; i >= 0; i = bytes.IndexByte(text, '\\') {
+		c := text[i+1]
+		switch c {
+		case 'u':
+			return decodeUnicode(raw)
+		case 'b':
+			c = '\b'
+		case 'f':
+			c = '\f'
+		case 'n':
+			c = '\n'
+		case 'r':
+			c = '\r'
+		case 't':
+			c = '\t'
+		}
+		plain = append(append(plain, text[:i]...), c)
+		text = text[i+2:]
+	}
+	return string(append(plain, text...)), nil
+}
+
+func decodeUnicode(raw []byte) (string, error) {
 	if hasLoneSurrogate(raw) {
 		return "", fmt.Errorf("%w: half of a surrogate pair in a \\u escape", ErrInvalid)
 	}
@@ -289,6 +315,6 @@ func hasLoneSurrogate(raw []byte) bool {
 }
 
 func escapedUnit(hex []byte) uint64 {
-	u, _ := strconv.ParseUint(string(hex[:4]), 16, 32) // json.Valid saw four hex digits
+	u, _ := strconv.ParseUint(string(hex[:4]), 16, 32) // validJSON saw four hex digits
 	return u
 }
