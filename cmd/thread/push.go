@@ -49,7 +49,7 @@ func (c *pushCmd) run(ctx context.Context, a *app) error {
 	}
 	defer t.Close()
 	var draft event.Draft
-	drafts := batchDrafts(a.stdin, maxLineBytes)
+	drafts := ahead(batchDrafts(a.stdin, maxLineBytes))
 	if !c.Batch {
 		if draft, err = c.draft(a.stdin); err != nil {
 			return err
