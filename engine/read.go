@@ -99,6 +99,8 @@ type reading struct {
 const (
 	sliceTime  = 4 * time.Millisecond
 	sliceBytes = 1 << 20
+
+	shortPage = 128 // events that are made room for at once
 )
 
 // search starts the next slice.
@@ -119,6 +121,9 @@ func (r *reading) slice(tx *Tx) (es []event.Event, err error) {
 		r.upto = tx.st.head
 	}
 	es = r.events[:0]
+	if es == nil {
+		es = make([]event.Event, 0, min(r.limit, shortPage))
+	}
 	defer func() { r.events = es }()
 	var contents arena
 	r.after, err = s.run(r.after, r.upto, func(h *hit) (bool, error) {
@@ -139,6 +144,10 @@ func (r *reading) slice(tx *Tx) (es []event.Event, err error) {
 	return es, err
 }
 
+// arenaBytes is the size of a piece: large enough for the Go runtime to take it
+// from the operating system and not to clear it.
+const arenaBytes = 64 << 10
+
 // arena copies texts into few large pieces of memory.
 type arena struct {
 	free []byte
@@ -147,8 +156,9 @@ type arena struct {
 
 func (a *arena) copy(b []byte) string {
 	if len(b) > cap(a.free)-len(a.free) {
-		// Twice what is used already, so that a short page stays small.
-		a.free = make([]byte, 0, max(len(b), min(2*a.size, 256<<10)))
+		// A piece that is not filled costs little: the pages of memory that nothing
+		// is written to are not there.
+		a.free = make([]byte, 0, max(len(b), arenaBytes))
 	}
 	start := len(a.free)
 	a.free = append(a.free, b...)

@@ -23,6 +23,14 @@ type output struct {
 	buf []byte
 }
 
+// reserve makes room for all that is collected, so that a page is not copied from
+// one doubled buffer to the next. Memory that is not written to costs nothing.
+func (o *output) reserve() {
+	if o.buf == nil {
+		o.buf = make([]byte, 0, flushBytes+flushBytes/4)
+	}
+}
+
 // text adds s.
 func (o *output) text(s string) error {
 	o.buf = append(o.buf, s...)

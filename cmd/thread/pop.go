@@ -74,6 +74,7 @@ func (a *app) printEvents(events iter.Seq2[event.Event, error]) (highest int64, 
 			return highest, err
 		}
 		highest = e.ID
+		a.out.reserve()
 		a.out.buf = append(e.AppendJSON(a.out.buf), '\n')
 		if err := a.out.more(); err != nil {
 			return highest, err
