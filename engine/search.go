@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -33,6 +34,7 @@ type search struct {
 // transaction: series ids never change their meaning.
 type verdicts struct {
 	f       *filter.Filter // nil: everything matches
+	times   bool           // f looks at created_at
 	matcher *filter.Matcher
 	tables
 	primed int64 // every series with an event up to this id was asked, 0: none was
@@ -58,7 +60,9 @@ func newVerdictsIn(f *filter.Filter, t tables) *verdicts {
 	clear(t.skip)
 	clear(t.sure)
 	clear(t.asked)
-	return &verdicts{f: f, tables: t}
+	v := &verdicts{f: f, tables: t}
+	v.times = f != nil && slices.Contains(f.Columns(), "created_at")
+	return v
 }
 
 // series returns the series of a visible event.
@@ -215,7 +219,10 @@ func (s *search) matches(h *hit) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	s.row = filter.Row{ID: h.id, CreatedAt: s.tx.timeOf(&h.rec), Source: series.Source, Type: series.Type, Content: text(h.rec.content)}
+	s.row = filter.Row{ID: h.id, Source: series.Source, Type: series.Type, Content: text(h.rec.content)}
+	if s.times {
+		s.row.CreatedAt = s.tx.timeOf(&h.rec)
+	}
 	if series.Subtype != nil {
 		s.row.Subtype, s.row.HasSubtype = *series.Subtype, true
 	}

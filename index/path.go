@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"sort"
 	"unsafe"
 
 	"go.etcd.io/bbolt"
@@ -90,18 +89,25 @@ func (p *treePage) child(i int) uint64 {
 	return binary.NativeEndian.Uint64(p.data[headerBytes+i*elementBytes+8:])
 }
 
-// search returns the child that bbolt's search for key takes.
+// search returns the child that bbolt's search for key takes. It probes the very
+// same elements, so that both agree also where a damaged page is out of order.
 func (p *treePage) search(key []byte) int {
 	exact := false
-	i := sort.Search(p.count, func(i int) bool {
-		c := bytes.Compare(p.key(i), key)
+	low, high := 0, p.count
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		c := bytes.Compare(p.key(mid), key)
 		exact = exact || c == 0
-		return c != -1
-	})
-	if !exact && i > 0 {
-		i--
+		if c < 0 {
+			low = mid + 1
+		} else {
+			high = mid
+		}
 	}
-	return i
+	if !exact && low > 0 {
+		low--
+	}
+	return low
 }
 
 // walk goes down from a page to a leaf. choose picks the child of each branch.
@@ -195,11 +201,20 @@ func (m *mapped) tree(id uint64, depth int, left *uint64) error {
 
 // Steps makes a cursor's steps to the next key safe. The zero value is ready.
 type Steps struct {
-	until []byte // up to this key the next one is on the same page
+	until []byte // the last key of a leaf: up to it the next one is on the same page
+	depth int    // branches above that leaf
+	above [maxDepth + 1]place
+}
+
+// place is an element of a branch page.
+type place struct {
+	id    uint64
+	index int
 }
 
 // Check returns ErrDamaged when the step from key to the next one in b does not
-// come to an end.
+// come to an end. A scan asks it for each key, so the way to a leaf is kept and
+// not searched again at its end.
 func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
 	if string(key) < string(s.until) {
 		return nil
@@ -209,37 +224,31 @@ func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
 		return nil
 	}
 	m := mappedOf(b)
-	type place struct {
-		id    uint64
-		index int
-	}
-	var stack [maxDepth + 1]place
-	n, id := 0, root
-	leaf, err := m.walk(root, 0, func(p *treePage) int {
-		stack[n] = place{id, p.search(key)}
-		id = p.child(stack[n].index)
-		n++
-		return stack[n-1].index
-	})
-	if err != nil {
-		return err
-	}
-	if leaf.count > 0 {
-		if s.until = leaf.key(leaf.count - 1); string(key) < string(s.until) {
-			return nil
-		}
-	}
-	// Up to the first branch that has another child, and down its first children.
-	for n--; n >= 0; {
-		p, err := m.page(stack[n].id)
+	if s.until == nil || string(key) != string(s.until) {
+		s.depth = 0
+		leaf, err := m.down(root, s, func(p *treePage) int { return p.search(key) })
 		if err != nil {
 			return err
 		}
-		if stack[n].index++; stack[n].index >= p.count {
-			n--
+		if leaf.count > 0 {
+			if s.until = leaf.key(leaf.count - 1); string(key) < string(s.until) {
+				return nil
+			}
+		}
+	}
+	// Up to the first branch that has another child, and down its first children.
+	for s.depth > 0 {
+		at := &s.above[s.depth-1]
+		p, err := m.page(at.id)
+		if err != nil {
+			return err
+		}
+		if at.index++; at.index >= p.count {
+			s.depth--
 			continue
 		}
-		if leaf, err = m.walk(p.child(stack[n].index), n+1, func(*treePage) int { return 0 }); err != nil {
+		leaf, err := m.down(p.child(at.index), s, func(*treePage) int { return 0 })
+		if err != nil {
 			return err
 		}
 		if leaf.count > 0 {
@@ -249,4 +258,14 @@ func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
 	}
 	s.until = nil
 	return nil
+}
+
+// down is walk that notes its way in s.
+func (m *mapped) down(id uint64, s *Steps, choose func(p *treePage) int) (treePage, error) {
+	return m.walk(id, s.depth, func(p *treePage) int {
+		s.above[s.depth] = place{id, choose(p)}
+		id = p.child(s.above[s.depth].index)
+		s.depth++
+		return s.above[s.depth-1].index
+	})
 }
