@@ -71,7 +71,7 @@ func (c *checker) event(e *element) {
 		return
 	}
 	if c.lastID = id; err != nil {
-		c.inColumn(id, 0, false)
+		c.inColumn(id, nil)
 		return
 	}
 	if s := c.series[r.series]; s == nil {
@@ -79,11 +79,12 @@ func (c *checker) event(e *element) {
 	} else if s.First > id {
 		c.faultf(place, "is older than the first event %d of its series %d", s.First, r.series)
 	}
-	c.inColumn(id, r.series, true)
+	c.inColumn(id, &r)
 }
 
-// inColumn compares the next visible event with the column.
-func (c *checker) inColumn(id int64, series uint32, known bool) {
+// inColumn compares the next visible event with the column. r is nil when it is
+// damaged.
+func (c *checker) inColumn(id int64, r *record) {
 	place := fmt.Sprintf("event %d", id)
 	for c.block < len(c.blocks) {
 		b := &c.blocks[c.block]
@@ -100,8 +101,11 @@ func (c *checker) inColumn(id int64, series uint32, known bool) {
 		case at > id:
 			c.fault(place, "is missing in the column")
 			return
-		case known && b.Series(c.inBlock) != series:
-			c.faultf(place, "is of series %d, but the column says %d", series, b.Series(c.inBlock))
+		case r == nil:
+		case b.Series(c.inBlock) != r.series:
+			c.faultf(place, "is of series %d, but the column says %d", r.series, b.Series(c.inBlock))
+		case b.Times.Known() && (r.verbatim != nil || b.Times.Miss(r.at, r.at)):
+			c.fault(place, "has a created_at outside of what the column says")
 		}
 		c.inBlock++
 		return

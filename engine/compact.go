@@ -289,5 +289,5 @@ func (c *copying) column(k, v []byte) ([]byte, []byte, error) {
 	for i := b.After(c.through); i < b.Count; i++ {
 		ids, series = append(ids, b.ID(i)), append(series, b.Series(i))
 	}
-	return eventKey(ids[0]), index.EncodeBlock(ids, series), nil
+	return eventKey(ids[0]), index.EncodeBlock(ids, series, b.Times), nil
 }

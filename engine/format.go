@@ -236,6 +236,15 @@ func decodeRecord(key, v []byte) (r record, err error) {
 	return r, nil
 }
 
+// recordMillis returns the created_at of a record of at least 5 bytes, and
+// whether it has milliseconds, without a look at the checksum.
+func recordMillis(v []byte) (ms int64, exact bool) {
+	if v[0] != recordExact || len(v) < 13 {
+		return 0, false
+	}
+	return int64(binary.BigEndian.Uint64(v[5:])), true
+}
+
 func corruptEvent(key []byte) error {
 	if len(key) == 8 {
 		return fmt.Errorf("%w: event %d", ErrCorrupt, int64(binary.BigEndian.Uint64(key)))

@@ -40,7 +40,7 @@ func TestGoldenBytes(t *testing.T) {
 	must(th.Update(ctx, func(tx *Tx) error {
 		return tx.insert(&event.Event{ID: 4, CreatedAt: "yesterday", Source: strings.Repeat("s", 4097), Type: "", Subtype: event.Text(""), Content: "imported"})
 	}))
-	many := make([]event.Draft, 1100)
+	many := make([]event.Draft, 2100) // a block without times, for "yesterday", and one with
 	for i := range many {
 		many[i] = event.Draft{Source: fmt.Sprint(i % 300), Type: "t", Content: "y"}
 	}

@@ -60,17 +60,24 @@ func (t *Thread) Peek(ctx context.Context, q Query) ([]event.Event, error) {
 // run time is tried on everything before the first event is yielded, so that an
 // error stands alone.
 func (t *Thread) Events(ctx context.Context, q Query) iter.Seq2[event.Event, error] {
+	return t.events(ctx, q, func(*verdicts) {})
+}
+
+// events is Events. It tells planned what the search will know of its filter.
+func (t *Thread) events(ctx context.Context, q Query, planned func(v *verdicts)) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		f, limit, err := q.compile()
 		if err != nil {
 			yield(event.Event{}, err)
 			return
 		}
+		v := newVerdicts(f)
+		planned(v)
 		if q.Reverse {
-			t.newestFirst(ctx, f, q.After, limit, yield)
+			t.newestFirst(ctx, v, q.After, limit, f.CanFail(), yield)
 			return
 		}
-		r := reading{t: t, verdicts: newVerdicts(f), after: q.After, upto: math.MaxInt64, limit: limit}
+		r := reading{t: t, verdicts: v, after: q.After, upto: math.MaxInt64, limit: limit}
 		if f.CanFail() {
 			tried := r
 			if err := tried.rehearse(ctx); err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"thread/event"
-	"thread/filter"
 )
 
 // The widths of the windows, in ids, through which events are read newest first:
@@ -19,17 +18,17 @@ const (
 )
 
 // newestFirst yields the selected events from the newest to the oldest.
-func (t *Thread) newestFirst(ctx context.Context, f *filter.Filter, after, limit int64, yield func(event.Event, error) bool) {
-	if f.CanFail() {
+func (t *Thread) newestFirst(ctx context.Context, v *verdicts, after, limit int64, canFail bool, yield func(event.Event, error) bool) {
+	if canFail {
 		// An error is to stand alone, so all that would be read is tried first.
-		for _, err := range t.backward(ctx, f, after, limit, false) {
+		for _, err := range t.backward(ctx, v, after, limit, false) {
 			if err != nil {
 				yield(event.Event{}, err)
 				return
 			}
 		}
 	}
-	for e, err := range t.backward(ctx, f, after, limit, true) {
+	for e, err := range t.backward(ctx, v, after, limit, true) {
 		if !yield(e, err) {
 			return
 		}
@@ -37,10 +36,10 @@ func (t *Thread) newestFirst(ctx context.Context, f *filter.Filter, after, limit
 }
 
 // backward goes through the windows. Without load, events have nothing but ids.
-func (t *Thread) backward(ctx context.Context, f *filter.Filter, after, limit int64, load bool) iter.Seq2[event.Event, error] {
+func (t *Thread) backward(ctx context.Context, v *verdicts, after, limit int64, load bool) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		upto, width := int64(-1), int64(firstWindow)
-		for v := newVerdicts(f); limit > 0 && upto != 0; {
+		for limit > 0 && upto != 0 {
 			var found []event.Event
 			err := t.read(ctx, func(tx *Tx) (err error) {
 				if upto < 0 {
@@ -97,6 +96,7 @@ func (tx *Tx) window(v *verdicts, from, upto, limit int64, load bool) (events []
 		e := event.Event{ID: h.id}
 		if load {
 			var ok bool
+			s.reads.Events++
 			if e, ok, err = tx.event(h.id); err == nil && !ok {
 				err = corruptEvent(eventKey(h.id))
 			}

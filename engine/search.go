@@ -1,13 +1,9 @@
 package engine
 
 import (
-	"encoding/binary"
 	"math"
-	"slices"
 	"time"
 	"unsafe"
-
-	"go.etcd.io/bbolt"
 
 	"thread/event"
 	"thread/filter"
@@ -34,9 +30,14 @@ type search struct {
 // transaction: series ids never change their meaning.
 type verdicts struct {
 	f       *filter.Filter // nil: everything matches
-	times   bool           // f looks at created_at
 	matcher *filter.Matcher
+	// bySeries is whether the series say anything, times whether f looks at
+	// created_at; nothing matches before earliest or after latest, in milliseconds.
+	bySeries, times  bool
+	earliest, latest int64
 	tables
+	judged int64 // series that the filter was asked about
+	reads  Reads // what was looked at so far
 	primed int64 // every series with an event up to this id was asked, 0: none was
 	first  int64 // up to primed, no event below this id matches
 }
@@ -60,8 +61,21 @@ func newVerdictsIn(f *filter.Filter, t tables) *verdicts {
 	clear(t.skip)
 	clear(t.sure)
 	clear(t.asked)
-	v := &verdicts{f: f, tables: t}
-	v.times = f != nil && slices.Contains(f.Columns(), "created_at")
+	v := &verdicts{f: f, tables: t, earliest: math.MinInt64, latest: math.MaxInt64}
+	if f == nil {
+		return v
+	}
+	columns := f.Columns()
+	v.bySeries = len(columns) == 0
+	for _, c := range columns {
+		switch c {
+		case "source", "type", "subtype":
+			v.bySeries = true
+		case "created_at":
+			v.times = true
+			v.earliest, v.latest = millisRange(f.CreatedAtRange())
+		}
+	}
 	return v
 }
 
@@ -84,6 +98,7 @@ func (s *search) series(id uint32) (*index.Series, error) {
 const primeAfter = 8
 
 func (tx *Tx) search(v *verdicts) *search {
+	v.reads.Transactions++
 	return &search{tx: tx, verdicts: v, cursor: eventCursor{b: tx.events, c: tx.events.Cursor()}}
 }
 
@@ -114,8 +129,8 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 	}
 	blocks := index.BlocksAfter(s.tx.columns, after)
 	pos = after
-	for n := s.primeSoon(); pos < upto; n++ {
-		if n == primeAfter {
+	for n := s.primeSoon(); pos < upto; {
+		if n == primeAfter && s.bySeries {
 			if err := s.prime(); err != nil {
 				return pos, err
 			}
@@ -134,9 +149,15 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 		if !ok {
 			break
 		}
-		more, at, err := s.block(&b, pos, upto, fn)
-		if err != nil || !more {
-			return at, err
+		if b.Times.Miss(s.earliest, s.latest) {
+			s.reads.BlocksPassed++
+		} else {
+			n++
+			s.reads.Blocks++
+			more, at, err := s.block(&b, pos, upto, fn)
+			if err != nil || !more {
+				return at, err
+			}
 		}
 		pos = max(pos, min(b.Last, upto))
 		if s.late() {
@@ -148,8 +169,11 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 		if err != nil {
 			return pos, err
 		}
-		if more, at, err := s.block(t.asBlock(), pos, upto, fn); err != nil || !more {
-			return at, err
+		if !t.times.Miss(s.earliest, s.latest) {
+			s.reads.Tail += int64(len(t.ids))
+			if more, at, err := s.block(t.asBlock(), pos, upto, fn); err != nil || !more {
+				return at, err
+			}
 		}
 	}
 	return end, nil
@@ -246,6 +270,7 @@ func (s *search) ask(id uint32) error {
 	if series.Subtype != nil {
 		sub = *series.Subtype
 	}
+	s.judged++
 	v := s.f.Series(series.Source, series.Type, sub, series.Subtype != nil)
 	s.skip[id], s.sure[id], s.asked[id] = v == filter.No, v == filter.Yes, true
 	return nil
@@ -257,7 +282,7 @@ func (s *search) prime() error {
 	if s.primed == s.tx.st.head || s.f == nil {
 		return nil
 	}
-	n, err := s.visibleSeries()
+	n, err := s.tx.visibleSeries()
 	if err != nil {
 		return err
 	}
@@ -298,14 +323,14 @@ func (s *search) prime() error {
 
 // visibleSeries returns the largest id of a series with a visible event. Ids
 // above it belong to a batch that is not complete and may be given again.
-func (s *search) visibleSeries() (uint32, error) {
-	n, err := s.tx.dict.Len()
+func (tx *Tx) visibleSeries() (uint32, error) {
+	n, err := tx.dict.Len()
 	for ; err == nil && n > 0; n-- {
-		series, err := s.tx.dict.Get(n)
+		series, err := tx.dict.Get(n)
 		if err != nil {
 			return 0, err
 		}
-		if series.First <= s.tx.st.head {
+		if series.First <= tx.st.head {
 			break
 		}
 	}
@@ -339,42 +364,8 @@ func (s *search) load(h *hit) error {
 	}
 	h.read = true
 	s.read++
+	s.reads.Events++
 	return err
-}
-
-// eventCursor reads events at rising ids. Most of the time the next one is near.
-type eventCursor struct {
-	b     *bbolt.Bucket
-	c     *bbolt.Cursor
-	at    int64
-	k     []byte // the key at the cursor
-	key   [8]byte
-	steps index.Steps
-}
-
-// seek returns the record of an event, nil when it is not there. The key is
-// valid until the next call.
-func (e *eventCursor) seek(id int64) (key, value []byte, err error) {
-	key = e.key[:]
-	binary.BigEndian.PutUint64(key, uint64(id))
-	var v []byte
-	if e.at != 0 && id == e.at+1 && e.k != nil {
-		if err := e.steps.Check(e.b, e.k); err != nil {
-			return nil, nil, err
-		}
-		e.k, v = e.c.Next()
-	}
-	if string(e.k) != string(key) {
-		if err := index.CheckPath(e.b, key); err != nil {
-			return nil, nil, err
-		}
-		e.k, v = e.c.Seek(key)
-	}
-	e.at = id
-	if string(e.k) != string(key) {
-		v = nil
-	}
-	return key, v, nil
 }
 
 // fill sets e from a record. Content aliases the database.

@@ -34,13 +34,14 @@ type Tx struct {
 type tail struct {
 	ids    []int64
 	series []uint32
+	times  index.Times
 	block  index.Block
 }
 
 // asBlock returns the tail in the form of a block.
 func (t *tail) asBlock() *index.Block {
 	if t.block.Count != len(t.ids) {
-		t.block = index.NewBlock(t.ids, t.series)
+		t.block = index.NewBlock(t.ids, t.series, t.times)
 	}
 	return &t.block
 }
@@ -171,8 +172,8 @@ func (tx *Tx) newRecord(e *event.Event, series uint32) (key, value []byte) {
 	return key, tx.slab[len(b):len(tx.slab):len(tx.slab)]
 }
 
-// addToColumn counts the event into the tail, and turns a full tail into a
-// block.
+// addToColumn counts the event, whose created_at is the latest, into the tail,
+// and turns a full tail into a block.
 func (tx *Tx) addToColumn(id int64, series uint32) error {
 	if tx.tail == nil && tx.st.tail+1 == index.BlockEvents {
 		if _, err := tx.loadTail(id - 1); err != nil {
@@ -184,15 +185,16 @@ func (tx *Tx) addToColumn(id int64, series uint32) error {
 		return nil
 	}
 	tx.tail.ids, tx.tail.series = append(tx.tail.ids, id), append(tx.tail.series, series)
+	tx.tail.times.Add(tx.createdAt.ms, tx.createdAt.exact)
 	if len(tx.tail.ids) < index.BlockEvents {
 		return nil
 	}
-	err := tx.columns.Put(eventKey(tx.tail.ids[0]), index.EncodeBlock(tx.tail.ids, tx.tail.series))
+	err := tx.columns.Put(eventKey(tx.tail.ids[0]), index.EncodeBlock(tx.tail.ids, tx.tail.series, tx.tail.times))
 	tx.tail, tx.st.tail = &tail{}, 0
 	return err
 }
 
-// loadTail reads the series of the events behind the last block, up to head.
+// loadTail reads the series and times of the events behind the last block, up to head.
 func (tx *Tx) loadTail(head int64) (*tail, error) {
 	if tx.tail != nil {
 		return tx.tail, nil
@@ -226,6 +228,7 @@ func (tx *Tx) loadTail(head int64) (*tail, error) {
 			return nil, corruptEvent(k)
 		}
 		t.ids, t.series = append(t.ids, id), append(t.series, binary.BigEndian.Uint32(v[1:]))
+		t.times.Add(recordMillis(v))
 	}
 	if int64(len(t.ids)) != tx.st.tail {
 		return nil, fmt.Errorf("%w: %d events behind the last column block, expected %d", ErrCorrupt, len(t.ids), tx.st.tail)

@@ -14,12 +14,13 @@ type Explanation struct {
 type Part struct {
 	Text   string `json:"text"`
 	Offset int    `json:"offset"` // of Text in the filter, in bytes
-	Index  string `json:"index"`  // IndexSeries, IndexID or IndexNone
+	Index  string `json:"index"`  // IndexSeries, IndexID, IndexTime or IndexNone
 }
 
 const (
 	IndexSeries = "series" // answered once per series, without reading events
 	IndexID     = "id"     // narrows the range of ids
+	IndexTime   = "time"   // narrows the range of created_at: events far from it are not read
 	IndexNone   = "none"   // every event that the other parts leave is looked at
 )
 
@@ -44,7 +45,7 @@ func (f *Filter) Explain() Explanation {
 	return e
 }
 
-// explain adds the parts of n. What follows a part that may fail narrows no ids:
+// explain adds the parts of n. What follows a part that may fail narrows no range:
 // the failure must not be lost.
 func (f *Filter) explain(n *node, e *Explanation, afterFailing bool) {
 	if n.op == opAnd {
@@ -58,6 +59,8 @@ func (f *Filter) explain(n *node, e *Explanation, afterFailing bool) {
 		p.Index = IndexSeries
 	case !afterFailing && s.of(n, true) != allInts:
 		p.Index = IndexID
+	case !afterFailing && rangeOf(n, colCreatedAt) != (textRange{}):
+		p.Index = IndexTime
 	}
 	e.Parts = append(e.Parts, p)
 }

@@ -172,6 +172,12 @@ func TestExplain(t *testing.T) {
 	if got := strings.Join(parts, "|"); got != want {
 		t.Errorf("parts\n%s, want\n%s", got, want)
 	}
+	e2 := mustCompile(t, "created_at >= '2026' AND created_at LIKE '2026-03%' AND NOT created_at <> 'x' AND length(created_at) > 3").Explain()
+	for i, want := range []string{IndexTime, IndexTime, IndexTime, IndexNone} {
+		if got := e2.Parts[i].Index; got != want {
+			t.Errorf("%s: %s, want %s", e2.Parts[i].Text, got, want)
+		}
+	}
 	if got := strings.Join(e.Columns, ","); got != "id,created_at,source,type,content" || !e.CanFail {
 		t.Errorf("columns %s, can fail %v", got, e.CanFail)
 	}

@@ -243,9 +243,14 @@ func (f *Filter) textRange(c column) textRange {
 	if f.root == nil {
 		return textRange{}
 	}
+	return rangeOf(f.root, c)
+}
+
+// rangeOf is textRange for a part of the filter.
+func rangeOf(n *node, c column) textRange {
 	s := span[textRange]{and: textRange.and, or: textRange.or}
 	s.leaf = func(n *node, want bool) textRange { return textLeaf(n, c, want) }
-	r := s.of(f.root, true)
+	r := s.of(n, true)
 	if r.empty() {
 		return nothing
 	}

@@ -15,24 +15,62 @@ const BlockEvents = 1024
 // checksum fit:
 //
 //	key    id of the first event, big-endian, 8 bytes
-//	value  format   1  1: ids are consecutive, 2: ids follow
+//	value  format   1  1: ids are consecutive, 2: ids follow; 3 and 4 are the same
+//	                   with times
 //	       width    1  bytes of a series id: 1, 2 or 4
 //	       count    2  big-endian, 1 to BlockEvents
+//	       times    formats 3 and 4 only: 8, 8, big-endian milliseconds since 1970.
+//	                No created_at lies before the first or after the second, and
+//	                all have the form of event.AppendTime
 //	       series   count × width, big-endian
-//	       ids      format 2 only: count × 8, big-endian, rising
+//	       ids      formats 2 and 4 only: count × 8, big-endian, rising
 //	       crc      4  CRC-32C of key and value up to here
 //
 // The accessors read the value in place.
 type Block struct {
 	First, Last int64
 	Count       int
+	Times       Times
 	width       int
 	series, ids []byte
 }
 
-// EncodeBlock returns the value for events with rising ids and their series;
-// both have the same length, 1 to BlockEvents.
-func EncodeBlock(ids []int64, series []uint32) []byte {
+// Times are bounds of the created_at of some events. The zero value is of none.
+type Times struct {
+	Low, High int64 // milliseconds since 1970
+	known     bool  // there are events, and these are their bounds
+	odd       bool  // there is an event without milliseconds, so there are no bounds
+}
+
+// Add takes in one more event. Exact is false for a created_at that is not what
+// event.AppendTime writes for ms.
+func (t *Times) Add(ms int64, exact bool) {
+	switch {
+	case !exact || t.odd:
+		*t = Times{odd: true}
+	case t.known:
+		t.Low, t.High = min(t.Low, ms), max(t.High, ms)
+	default:
+		*t = Times{Low: ms, High: ms, known: true}
+	}
+}
+
+// Known reports whether Low and High mean anything.
+func (t *Times) Known() bool { return t.known }
+
+// Miss reports whether no event can lie in [low, high].
+func (t *Times) Miss(low, high int64) bool { return t.known && (t.High < low || t.Low > high) }
+
+// The format of a block is the sum of these.
+const (
+	formatBlock = 1
+	withIDs     = 1
+	withTimes   = 2
+)
+
+// EncodeBlock returns the value for events with rising ids, their series and
+// bounds of their times. Ids and series have the same length, 1 to BlockEvents.
+func EncodeBlock(ids []int64, series []uint32, times Times) []byte {
 	width := 1
 	for _, s := range series {
 		switch {
@@ -42,13 +80,21 @@ func EncodeBlock(ids []int64, series []uint32) []byte {
 			width = 2
 		}
 	}
-	format := byte(1)
-	if ids[len(ids)-1]-ids[0] != int64(len(ids)-1) {
-		format = 2
+	format := byte(formatBlock)
+	gaps := ids[len(ids)-1]-ids[0] != int64(len(ids)-1)
+	if gaps {
+		format += withIDs
 	}
-	v := make([]byte, 0, 8+len(ids)*(width+8))
+	if times.known {
+		format += withTimes
+	}
+	v := make([]byte, 0, 24+len(ids)*(width+8))
 	v = append(v, format, byte(width))
 	v = binary.BigEndian.AppendUint16(v, uint16(len(ids)))
+	if times.known {
+		v = binary.BigEndian.AppendUint64(v, uint64(times.Low))
+		v = binary.BigEndian.AppendUint64(v, uint64(times.High))
+	}
 	for _, s := range series {
 		switch width {
 		case 1:
@@ -59,7 +105,7 @@ func EncodeBlock(ids []int64, series []uint32) []byte {
 			v = binary.BigEndian.AppendUint32(v, s)
 		}
 	}
-	if format == 2 {
+	if gaps {
 		for _, id := range ids {
 			v = binary.BigEndian.AppendUint64(v, uint64(id))
 		}
@@ -69,8 +115,8 @@ func EncodeBlock(ids []int64, series []uint32) []byte {
 
 // NewBlock returns the block of events that are not in the column yet. Ids and
 // series have the same length and may be empty.
-func NewBlock(ids []int64, series []uint32) Block {
-	b := Block{Count: len(ids), width: 4}
+func NewBlock(ids []int64, series []uint32, times Times) Block {
+	b := Block{Count: len(ids), Times: times, width: 4}
 	if len(ids) == 0 {
 		return b
 	}
@@ -92,15 +138,25 @@ func DecodeBlock(key, value []byte) (Block, error) {
 		return bad()
 	}
 	b := Block{First: int64(binary.BigEndian.Uint64(key)), width: int(body[1]), Count: int(binary.BigEndian.Uint16(body[2:]))}
-	rest := body[4:]
+	format, rest := body[0]-formatBlock, body[4:]
+	if format > withIDs+withTimes {
+		return bad()
+	}
+	if format&withTimes != 0 {
+		if len(rest) < 16 {
+			return bad()
+		}
+		b.Times = Times{Low: int64(binary.BigEndian.Uint64(rest)), High: int64(binary.BigEndian.Uint64(rest[8:])), known: true}
+		rest = rest[16:]
+	}
 	if b.Count == 0 || b.Count > BlockEvents || b.width != 1 && b.width != 2 && b.width != 4 || len(rest) < b.Count*b.width {
 		return bad()
 	}
 	b.series, rest = rest[:b.Count*b.width], rest[b.Count*b.width:]
 	switch {
-	case body[0] == 1 && len(rest) == 0:
+	case format&withIDs == 0 && len(rest) == 0:
 		b.Last = b.First + int64(b.Count) - 1
-	case body[0] == 2 && len(rest) == b.Count*8:
+	case format&withIDs != 0 && len(rest) == b.Count*8:
 		b.ids = rest
 		b.Last = b.ID(b.Count - 1)
 	default:

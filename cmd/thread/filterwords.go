@@ -40,16 +40,20 @@ func explanationText(text string, e filter.Explanation) string {
 		columns = "(none)"
 	}
 	fmt.Fprintf(&b, "Valid filter: %s\nColumns: %s\n", printable(text), columns)
-	if len(e.Parts) > 0 {
-		b.WriteString("Parts:\n")
-	}
-	for _, p := range e.Parts {
-		fmt.Fprintf(&b, "  %s\n    %s\n", printable(p.Text), indexWords(p.Index))
-	}
+	writeParts(&b, e.Parts)
 	if e.CanFail {
 		b.WriteString("Can fail: on an event whose content is not what a function expects\n")
 	}
 	return b.String()
+}
+
+func writeParts(b *strings.Builder, parts []filter.Part) {
+	if len(parts) > 0 {
+		b.WriteString("Parts:\n")
+	}
+	for _, p := range parts {
+		fmt.Fprintf(b, "  %s\n    %s\n", printable(p.Text), indexWords(p.Index))
+	}
 }
 
 func indexWords(index string) string {
@@ -58,6 +62,8 @@ func indexWords(index string) string {
 		return "the index answers, without reading events"
 	case filter.IndexID:
 		return "narrows the range of ids"
+	case filter.IndexTime:
+		return "narrows the range of times"
 	}
 	return "looks at every event that the other parts leave"
 }

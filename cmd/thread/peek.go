@@ -13,6 +13,7 @@ type peekCmd struct {
 	Filter      text `placeholder:"WHERE" help:"Print only events that match, for example \"type = 'message'\"."`
 	Since       text `placeholder:"TIME" help:"Print only events created at or after this time, for example 2026-03-18T10:30:00Z, or 90m for that long ago."`
 	Reverse     bool `help:"Newest first."`
+	Explain     bool `help:"Print how the events are found and what was read for that, instead of the events."`
 	jsonFlag
 }
 
@@ -23,7 +24,8 @@ func peekVerb() *verb {
 		details: "Needs no subscription and changes nothing.",
 		examples: `thread peek --thread ./inbox --last-event-id 0
 thread peek --thread ./inbox --last-event-id 0 --limit 1000 --filter "source LIKE 'internal:%'"
-thread peek --thread ./inbox --last-event-id 0 --reverse --limit 10 --since 24h`,
+thread peek --thread ./inbox --last-event-id 0 --reverse --limit 10 --since 24h
+thread peek --thread ./inbox --last-event-id 0 --filter "content LIKE '%invoice%'" --explain`,
 		grammar: func() command { return new(peekCmd) },
 	}
 }
@@ -47,6 +49,13 @@ func (c *peekCmd) run(ctx context.Context, a *app) error {
 		if q.Since, err = parseTime("--since", c.Since.value); err != nil {
 			return err
 		}
+	}
+	if c.Explain {
+		p, err := t.Explain(ctx, q)
+		if err != nil {
+			return err
+		}
+		return a.out.text(planWords(p, c.JSON))
 	}
 	_, err = a.printEvents(t.Events(ctx, q))
 	return err

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"thread/filter"
+)
+
+// Plan says how a query is answered, and what was read to answer it.
+type Plan struct {
+	// Filter is the query's, with Since as one more part.
+	Filter filter.Explanation
+	// FirstID and LastID are the first and the last id that can match, by the
+	// query, its filter and the newest event; there is none if FirstID is greater.
+	FirstID, LastID int64
+	// CreatedFrom and CreatedBefore are the bounds that the filter has for
+	// created_at, as texts: the first included, the second not, "" for none. Blocks
+	// of the column that lie outside are passed over.
+	CreatedFrom, CreatedBefore string
+	Series                     SeriesPlan
+	Reads                      Reads
+	Elapsed                    time.Duration // for all of it
+}
+
+// SeriesPlan is what is known of series, the distinct triples of source, type and
+// subtype. The filter is asked about a series when it is met, or about all at once
+// when a search becomes long; those whose source is out of its bounds need not be
+// asked about.
+type SeriesPlan struct {
+	Stored int64 // series in the thread
+	Asked  int64 // how often the filter was asked about one
+	All    int64 // series that match whatever the event,
+	None   int64 // that do not match whatever the event,
+	Open   int64 // that depend on the event, which has to be read
+}
+
+// Reads counts what a query looked at. A part that a later slice of a long read
+// comes back to counts again.
+type Reads struct {
+	Transactions int64 // slices, in which writers get their turn in between
+	Blocks       int64 // column blocks of up to 1024 events whose series were gone through
+	BlocksPassed int64 // blocks that were passed over for their times
+	Tail         int64 // events behind the last block whose series were gone through
+	Events       int64 // events that were read, to match them or to return them
+	Matched      int64 // events that were found
+}
+
+// Explain reads what Events would yield, and returns how that was done instead.
+// Its errors are those of Peek.
+func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
+	p := new(Plan)
+	start := time.Now()
+	matched := int64(0)
+	var v *verdicts
+	for _, err := range t.events(ctx, q, func(of *verdicts) { v = of }) {
+		if err != nil {
+			return nil, err
+		}
+		matched++
+	}
+	p.Elapsed = time.Since(start)
+	p.Reads = v.reads
+	p.Reads.Matched = matched
+	f, _, err := q.compile()
+	if err != nil {
+		return nil, err
+	}
+	p.Filter = f.Explain()
+	p.CreatedFrom, p.CreatedBefore = f.CreatedAtRange()
+	low, high := f.IDRange()
+	err = t.read(ctx, func(tx *Tx) error {
+		p.FirstID, p.LastID = max(q.After+1, low, 1), min(tx.st.head, high)
+		n, err := tx.visibleSeries()
+		p.Series.Stored = int64(n)
+		return err
+	})
+	p.Series.count(v)
+	return p, err
+}
+
+func (s *SeriesPlan) count(v *verdicts) {
+	s.Asked = v.judged
+	for id, asked := range v.asked {
+		switch {
+		case !asked || id == 0: // ids begin with 1
+		case v.sure[id]:
+			s.All++
+		case v.skip[id]:
+			s.None++
+		default:
+			s.Open++
+		}
+	}
+}

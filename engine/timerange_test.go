@@ -1,0 +1,315 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"thread/event"
+	"thread/filter"
+	"thread/index"
+)
+
+// millisRange says of a time what comparing its text says.
+func TestMillisRange(t *testing.T) {
+	if first, last := event.FormatTime(time.UnixMilli(firstMillis)), event.FormatTime(time.UnixMilli(lastMillis)); first != "0000-01-01T00:00:00.000Z" || last != "9999-12-31T23:59:59.999Z" {
+		t.Fatal(first, last)
+	}
+	texts := []string{"", "\x00", "0", "2026", "2026-03-18", "2026-03-18 ", "2026-03-18T10:30:00.123Z", "2026-03-18T10:30:00.123Z\x00", "2026-03-18T10:30:00.9", "2026-13", "9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z\x00", "a", "\xff"}
+	rapid.Check(t, func(t *rapid.T) {
+		low, high := rapid.SampledFrom(texts).Draw(t, "low"), rapid.SampledFrom(texts).Draw(t, "high")
+		earliest, latest := millisRange(low, high)
+		for _, near := range []int64{earliest, latest, 1773829800123, firstMillis, lastMillis} {
+			for ms := max(near, firstMillis+2) - 2; ms <= min(near, lastMillis-2)+2; ms++ {
+				s := event.FormatTime(time.UnixMilli(ms))
+				if want := s >= low && (high == "" || s < high); want != (earliest <= ms && ms <= latest) {
+					t.Fatalf("[%q, %q) is [%d, %d], and of %s it is %v", low, high, earliest, latest, s, want)
+				}
+			}
+		}
+	})
+}
+
+// someTimes are created_at texts for one stretch of events: rising, falling, the
+// same, or anything.
+func someTimes(r *rand.Rand, clock *int64) func(i int) string {
+	start := *clock
+	step := oneOf(r, int64(0), 1, 1000, -1000, 3_600_000)
+	odd := oneOf(r, 0, 0, 0, 700)
+	*clock += r.Int64N(4_000_000) - 2_000_000
+	return func(i int) string {
+		at := time.UnixMilli(start + step*int64(i))
+		if odd > 0 && i%odd == odd-1 {
+			return []string{"", "yesterday", at.UTC().Format("2006-01-02 15:04:05"), "2026-03-18T10:30:00Z", "\xff"}[i/odd%5]
+		}
+		*clock = max(*clock, at.UnixMilli())
+		return event.FormatTime(at)
+	}
+}
+
+func oneOf[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// TestTimesAgainstScan compares what a search finds with what the filter says of
+// every event, for imports and pushes with times in any order.
+func TestTimesAgainstScan(t *testing.T) {
+	missed, matched := 0, 0
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		th, all := someThread(t, r)
+		for range 40 {
+			m, n := sameAsScan(t, th, all, someTimeFilter(r, all))
+			missed, matched = missed+m, matched+n
+		}
+		keep := int64(len(all) * 2 / 3)
+		if _, err := th.Prune(ctx, Retention{KeepLast: &keep}); err != nil {
+			t.Fatal(err)
+		}
+		all = all[int64(len(all))-keep:]
+		for range 20 {
+			sameAsScan(t, th, all, someTimeFilter(r, all))
+		}
+		if report, err := th.Check(ctx); err != nil || len(report.Faults) > 0 {
+			t.Fatal(seed, report, err)
+		}
+	}
+	if missed < 100 || matched < 100 {
+		t.Errorf("%d blocks were passed over and %d events found: the test proves little", missed, matched)
+	}
+}
+
+// someThread returns a thread with imported and pushed events, and these.
+func someThread(t *testing.T, r *rand.Rand) (*Thread, []event.Event) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "t")
+	in, err := StartRestore(dir, false)
+	must(err)
+	defer in.Close()
+	clock := int64(1773829800123)
+	var all []event.Event
+	for range 1 + r.IntN(4) {
+		at, gap := someTimes(r, &clock), 1+r.Int64N(3)
+		for i := range oneOf(r, 1, 500, 1024, 2500) {
+			e := event.Event{ID: in.Head() + gap, CreatedAt: at(i), Source: []string{"a", "b"}[i/900%2], Type: "t", Content: []string{"x", `{"n":1}`}[i%2]}
+			must(in.Event(&e))
+			all = append(all, e)
+		}
+	}
+	must(in.Finish(0, 0))
+	must(in.Publish())
+	now := clock
+	th, err := Open(dir, WithClock(func() time.Time { return time.UnixMilli(now) }))
+	must(err)
+	th.maxGroup = 1000
+	for range r.IntN(4) { // the clock may go back
+		now += r.Int64N(10_000_000) - 5_000_000
+		es, err := th.PushBatch(ctx, plainDrafts(oneOf(r, 1, 30, 1100)))
+		must(err)
+		all = append(all, es...)
+	}
+	return th, all
+}
+
+func plainDrafts(n int) []event.Draft {
+	ds := make([]event.Draft, n)
+	for i := range ds {
+		ds[i] = event.Draft{Source: "a", Type: "t", Content: "x"}
+	}
+	return ds
+}
+
+func someTimeFilter(r *rand.Rand, all []event.Event) string {
+	text := func() string {
+		s := oneOf(r, all...).CreatedAt
+		if strings.Contains(s, "\xff") {
+			s = "2026"
+		}
+		return "'" + s[:oneOf(r, len(s), len(s), min(len(s), 16))] + "'"
+	}
+	term := func() string {
+		switch r.IntN(6) {
+		case 0:
+			return "created_at BETWEEN " + text() + " AND " + text()
+		case 1:
+			return "created_at IN (" + text() + ", " + text() + ")"
+		case 2:
+			return "NOT created_at < " + text()
+		case 3:
+			return "created_at GLOB " + strings.TrimSuffix(text(), "'") + "*'"
+		}
+		return "created_at " + oneOf(r, "=", "<", "<=", ">", ">=", "<>", "IS") + " " + text()
+	}
+	switch r.IntN(7) {
+	case 0:
+		return term() + " AND " + term()
+	case 1:
+		return "(" + term() + " OR " + term() + ") AND source = 'b'"
+	case 2:
+		return "json_extract(content, '$.n') = 1 AND " + term() // fails on an event
+	case 3:
+		return term() + " AND content <> 'x' AND json_extract(content, '$.n') = 1"
+	}
+	return term()
+}
+
+// sameAsScan returns how many blocks the search of where passed over, and how many
+// events it found.
+func sameAsScan(t *testing.T, th *Thread, all []event.Event, where string) (missed, matched int) {
+	t.Helper()
+	f, err := filter.Compile(where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.Matcher()
+	var want []int64
+	failed := false
+	for i := range all {
+		e := &all[i]
+		ok, err := m.Match(&filter.Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content})
+		if failed = err != nil; failed {
+			want = nil
+			break
+		}
+		if ok {
+			want = append(want, e.ID)
+		}
+	}
+	for _, reverse := range []bool{false, true} {
+		got, err := th.Peek(ctx, Query{Filter: where, Reverse: reverse})
+		var ids []int64
+		for i := range got {
+			ids = append(ids, got[i].ID)
+			if reverse {
+				ids[i] = got[len(got)-1-i].ID
+			}
+		}
+		if (err != nil) != failed || fmt.Sprint(ids) != fmt.Sprint(want) {
+			t.Fatalf("%s, reverse %v: %d events, %v; a scan finds %d, fails %v", where, reverse, len(ids), err, len(want), failed)
+		}
+	}
+	err = th.View(ctx, func(tx *Tx) error {
+		v := newVerdicts(f)
+		blocks := index.BlocksAfter(tx.columns, 0)
+		for {
+			b, ok, err := blocks.Next()
+			if err != nil || !ok {
+				return err
+			}
+			if b.Times.Miss(v.earliest, v.latest) {
+				missed++
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return missed, len(want)
+}
+
+// TestBlocksWithoutTimes: a column that older versions wrote is searched as well,
+// and is sound.
+func TestBlocksWithoutTimes(t *testing.T) {
+	now := int64(1773829800123)
+	th, err := Init(filepath.Join(t.TempDir(), "t"), WithClock(func() time.Time { return time.UnixMilli(now) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		now += 1000
+		if _, err := th.PushBatch(ctx, plainDrafts(1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	where := "created_at > '" + event.FormatTime(time.UnixMilli(now-1)) + "'"
+	explain := func(want Reads) {
+		t.Helper()
+		p, err := th.Explain(ctx, Query{Filter: where})
+		for tries := 0; err == nil && p.Reads.Transactions > 1 && tries < 100; tries++ {
+			p, err = th.Explain(ctx, Query{Filter: where}) // a busy machine cut it into slices
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Reads != want {
+			t.Errorf("%+v, want %+v", p.Reads, want)
+		}
+	}
+	explain(Reads{Transactions: 1, Blocks: 1, BlocksPassed: 1, Tail: 3000 - 2*index.BlockEvents, Events: 3000 - index.BlockEvents, Matched: 1000})
+	err = th.Update(ctx, func(tx *Tx) error {
+		var keys, values [][]byte
+		blocks := index.BlocksAfter(tx.columns, 0)
+		for {
+			b, ok, err := blocks.Next()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			var ids []int64
+			var series []uint32
+			for i := range b.Count {
+				ids, series = append(ids, b.ID(i)), append(series, b.Series(i))
+			}
+			keys, values = append(keys, eventKey(b.First)), append(values, index.EncodeBlock(ids, series, index.Times{}))
+		}
+		for i := range keys {
+			if err := tx.columns.Put(keys[i], values[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	explain(Reads{Transactions: 1, Blocks: 2, Tail: 3000 - 2*index.BlockEvents, Events: 3000, Matched: 1000})
+	if report, err := th.Check(ctx); err != nil || len(report.Faults) > 0 {
+		t.Error(report, err)
+	}
+}
+
+// TestCheckFindsWrongTimes: bounds that leave out an event are a fault.
+func TestCheckFindsWrongTimes(t *testing.T) {
+	for _, createdAt := range []string{"2026-03-18T10:30:00.123Z", "yesterday"} {
+		th, err := Init(filepath.Join(t.TempDir(), "t"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = th.Update(ctx, func(tx *Tx) error {
+			for id := range int64(index.BlockEvents) {
+				if err := tx.insert(&event.Event{ID: id + 1, CreatedAt: createdAt, Source: "s", Type: "t"}); err != nil {
+					return err
+				}
+			}
+			b, _, err := index.LastBlock(tx.columns)
+			if err != nil || b.Count != index.BlockEvents || b.Times.Known() != (createdAt != "yesterday") {
+				t.Error(b, err)
+			}
+			ids, series := make([]int64, b.Count), make([]uint32, b.Count)
+			for i := range ids {
+				ids[i], series[i] = b.ID(i), b.Series(i)
+			}
+			var wrong index.Times
+			wrong.Add(0, true)
+			return tx.columns.Put(eventKey(1), index.EncodeBlock(ids, series, wrong))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := th.Check(ctx)
+		if err != nil || int64(len(report.Faults))+report.More != index.BlockEvents || !strings.Contains(report.Faults[0].What, "created_at") {
+			t.Errorf("%s: %d faults, %v", createdAt, len(report.Faults), err)
+		}
+	}
+}
