@@ -22,9 +22,21 @@ import (
 // directories do not have.
 var bucketChecked = []byte("checked")
 
-// rememberAfter is how many events a look must have read to be worth the two
-// syncs of remembering it.
-const rememberAfter = 4096
+// rememberAfter is how many events looks must have read together to be worth the
+// two syncs of remembering them, and rememberEach how many one of them must have.
+const (
+	rememberAfter = 4096
+	rememberEach  = 8
+)
+
+// cost is what a look took, in events read. A dozen series are asked about in the
+// time of one.
+func (l *look) cost() int {
+	if l.verdicts == nil {
+		return 0
+	}
+	return l.seen + int(l.verdicts.judged/12)
+}
 
 func hashText(s string) uint64 {
 	h := fnv.New64a()
@@ -51,13 +63,20 @@ func (tx *Tx) checkedUpTo(s *Subscription, from int64) int64 {
 	return min(int64(binary.BigEndian.Uint64(v[16:])), tx.st.head)
 }
 
-// rememberLooks stores how far the looks got that read many events. It is advice,
-// so failing is no harm.
+// rememberLooks stores how far the looks got that took long. It is advice, so
+// failing is no harm.
 func (t *Thread) rememberLooks(ctx context.Context, looks []*look) {
 	var long []*look
+	all := 0
+	for _, l := range looks {
+		all += l.cost()
+	}
+	if all < rememberAfter {
+		return
+	}
 	for _, l := range looks {
 		// What a filter with a clock says of an event can change.
-		if l.seen >= rememberAfter && l.due.Err == nil && !l.verdicts.f.UsesClock() {
+		if l.cost() >= rememberEach && l.due.Err == nil && !l.verdicts.f.UsesClock() {
 			long = append(long, l)
 		}
 	}

@@ -121,3 +121,60 @@ func TestSeriesDecide(t *testing.T) {
 		}
 	}
 }
+
+// TestDueAsksOnce: what many filters say of many series is remembered as well.
+func TestDueAsksOnce(t *testing.T) {
+	th, err := Init(filepath.Join(t.TempDir(), "inbox"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := make([]event.Draft, 300)
+	for i := range ds {
+		ds[i] = event.Draft{Source: fmt.Sprint("agent:", i), Type: "message", Content: "x"}
+	}
+	if _, err := th.PushBatch(ctx, ds); err != nil {
+		t.Fatal(err)
+	}
+	var subs []*Subscription
+	err = th.Update(ctx, func(tx *Tx) error {
+		for i := range 400 {
+			s := Subscription{Consumer: fmt.Sprint(i), Handler: "true", Filter: event.Text(fmt.Sprintf("source LIKE '%%:nobody-%d'", i))}
+			subs = append(subs, &s)
+			if err := tx.Subscribe(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func() (n int64) {
+		t.Helper()
+		var looks []*look
+		for _, s := range subs {
+			looks = append(looks, &look{sub: s})
+		}
+		if err := th.look(ctx, looks); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range looks {
+			if l.due.First != 0 || l.due.Err != nil {
+				t.Errorf("%s: %d, %v", l.sub.Consumer, l.due.First, l.due.Err)
+			}
+			if l.verdicts != nil {
+				n += l.verdicts.judged
+			}
+		}
+		return n
+	}
+	if n := asked(); n != 300*400 {
+		t.Errorf("the filters were asked %d times", n)
+	}
+	if _, err := th.Push(ctx, event.Draft{Source: "agent:new", Type: "message"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked(); n != 400 {
+		t.Errorf("after one more event the filters were asked %d times", n)
+	}
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"math"
 	"time"
 	"unsafe"
@@ -129,7 +130,11 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 	}
 	blocks := index.BlocksAfter(s.tx.columns, after)
 	pos = after
-	for n := s.primeSoon(); pos < upto; {
+	n, err := s.primeSoon()
+	if err != nil {
+		return pos, err
+	}
+	for pos < upto {
 		if n == primeAfter && s.bySeries {
 			if err := s.prime(); err != nil {
 				return pos, err
@@ -179,16 +184,41 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 	return end, nil
 }
 
+// fewSeries is how many series a run asks the filter about before it begins.
+const fewSeries = 64
+
 // primeSoon returns how many blocks a run may count as gone through already: all
-// of them for a filter on one source, whose few series are found with one seek.
-func (s *search) primeSoon() int {
-	if s.f != nil {
-		if _, _, exact := s.f.SourceRange(); exact {
-			return primeAfter
-		}
+// of them when the sources in question have few series, which are found with one
+// seek.
+func (s *search) primeSoon() (int, error) {
+	if s.f == nil {
+		return 0, nil
 	}
-	return 0
+	low, high, exact := s.f.SourceRange()
+	if exact || s.primed == s.tx.st.head {
+		return primeAfter, nil
+	}
+	if high == "" {
+		return 0, nil
+	}
+	n := 0
+	err := s.tx.dict.BySource(low, high, false, func(uint32) error {
+		if n++; n > fewSeries {
+			return errMany
+		}
+		return nil
+	})
+	switch err {
+	case nil:
+		return primeAfter, nil
+	case errMany:
+		return 0, nil
+	}
+	return 0, err
 }
+
+// errMany ends a count.
+var errMany = errors.New("more than a few")
 
 func (s *search) late() bool { return !s.deadline.IsZero() && time.Now().After(s.deadline) }
 
