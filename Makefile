@@ -16,6 +16,7 @@ CRASH_POINTS ?= full
 POWER_COUNT  ?= 10
 BENCH        ?= .
 BENCH_COUNT  ?= 1
+COMPARE_EVENTS ?= 1000000
 APIDIFF       = golang.org/x/exp/cmd/apidiff@v0.0.0-20260908205506-85c1c2202aba
 GOVULNCHECK   = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # v2 of the module; compiling it takes a minute and a half, once.
@@ -23,7 +24,7 @@ GOLANGCI      = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race planted crash power fuzz bench lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
+.PHONY: help build test race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +58,10 @@ fuzz: ## Run every fuzz target FUZZ_COUNT times
 bench: ## Run the benchmarks that match BENCH, BENCH_COUNT times
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCH_COUNT) ./...
 
+# In a module of its own, the one with CGO.
+compare: ## Measure beside SQLite, with COMPARE_EVENTS in COMPARE_DIR (needs a C compiler and sqlite3)
+	cd compare && CGO_ENABLED=1 go vet ./... && CGO_ENABLED=1 COMPARE_EVENTS=$(COMPARE_EVENTS) go run .
+
 lint: ## Check format, vet and staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
 	go vet ./...
@@ -69,6 +74,7 @@ golangci: ## Check the rules of .golangci.yml
 
 tidy-check: ## Check that go.mod and go.sum are what the imports need
 	go mod tidy -diff
+	cd compare && go mod tidy -diff
 	go mod verify
 
 dist-lite: ## Build dist/ for linux amd64, arm64 and arm/v6 and check the sizes

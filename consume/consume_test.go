@@ -15,7 +15,7 @@ import (
 	"thread/event"
 )
 
-func newThread(t *testing.T, contents ...string) *engine.Thread {
+func newThread(t testing.TB, contents ...string) *engine.Thread {
 	t.Helper()
 	th, err := engine.Init(filepath.Join(t.TempDir(), "t"))
 	if err != nil {

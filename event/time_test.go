@@ -26,11 +26,3 @@ func TestAppendTime(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) { check(t, rapid.Int64Range(first-1e12, last+1e12).Draw(t, "ms")) })
 }
-
-func BenchmarkAppendTime(b *testing.B) {
-	b.ReportAllocs()
-	var buf [len(TimeLayout)]byte
-	for b.Loop() {
-		AppendTime(buf[:0], 1773829800123)
-	}
-}

@@ -1,0 +1,279 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// process is what the runs of one command cost.
+type process struct {
+	took          []time.Duration
+	peak, written []int64
+}
+
+// command is measure.Command.
+type command struct {
+	Args  []string
+	Stdin string
+	Pipe  bool
+	Env   []string
+}
+
+// measured runs the commands in turn, each rounds times.
+func (l *lab) measured(rounds int, commands ...command) ([]process, error) {
+	job, err := json.Marshal(struct {
+		Rounds, Warm int
+		Commands     []command
+	}{rounds, min(3, rounds-1), commands})
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(l.measure)
+	cmd.Stdin = bytes.NewReader(job)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	var runs [][]struct{ Nanoseconds, PeakKiB, Written int64 }
+	if err := json.Unmarshal(out, &runs); err != nil {
+		return nil, err
+	}
+	all := make([]process, len(runs))
+	for i := range runs {
+		for _, r := range runs[i] {
+			all[i].took = append(all[i].took, time.Duration(r.Nanoseconds))
+			all[i].peak = append(all[i].peak, r.PeakKiB)
+			all[i].written = append(all[i].written, r.Written)
+		}
+	}
+	return all, nil
+}
+
+func (p *process) time() time.Duration { return median(p.took) }
+
+// payload is the content of an event.
+var payload = "payload " + strings.Repeat("x", 300)
+
+// writeLines writes n events as NDJSON: 200 sources, 4 kinds of type and subtype.
+func (l *lab) writeLines(name string, n int) (string, error) {
+	path := l.path(name)
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 1<<20)
+	kinds := []string{`"message","subtype":null`, `"record","subtype":"toolcall"`, `"record","subtype":"decision"`, `"note","subtype":null`}
+	random := uint32(1)
+	for i := range n {
+		random = random*1664525 + 1013904223 // the same events in every run
+		source := fmt.Sprintf("internal:dm:default:agent%d", random>>16%199)
+		if random>>16%200 == 199 {
+			source = alice
+		}
+		fmt.Fprintf(w, `{"source":"%s","type":%s,"content":"payload %d %s"}`+"\n", source, kinds[random>>24%4], i, payload[8:])
+	}
+	if err := w.Flush(); err != nil {
+		return "", err
+	}
+	return path, f.Close()
+}
+
+// alice is one source in 200, and the only one that ends so.
+const alice = "external:telegram:tg-main:dm:alice:alice"
+
+func (l *lab) ingest() (err error) {
+	if l.lines, err = l.writeLines("events.ndjson", l.events); err != nil {
+		return err
+	}
+	fewLines, err := l.writeLines("few.ndjson", 1000)
+	if err != nil {
+		return err
+	}
+	l.big, l.few = l.path("big"), l.path("few")
+	l.sqliteBig, l.sqlite = l.path("big.db"), l.path("small.db")
+	if err := run("", l.thread, "init", l.few); err != nil {
+		return err
+	}
+	if err := run(fewLines, l.thread, "push", "--thread", l.few, "--batch", "--quiet"); err != nil {
+		return err
+	}
+	if err := run(fewLines, l.self, workerVerb, "ingest", "sqlite3", l.sqlite); err != nil {
+		return err
+	}
+	if err := run("", l.thread, "init", l.big); err != nil {
+		return err
+	}
+	push := command{Args: []string{l.thread, "push", "--thread", l.big, "--batch", "--quiet"}, Stdin: l.lines}
+	inC := command{Args: []string{l.self, workerVerb, "ingest", "sqlite3", l.sqliteBig}, Stdin: l.lines}
+	inGo := command{Args: []string{l.self, workerVerb, "ingest", "sqlite", l.path("modern.db")}, Stdin: l.lines}
+	runs, err := l.measured(1, push, inC, inGo)
+	if err != nil {
+		return err
+	}
+	ours, c, modern := runs[0].time(), runs[1].time(), runs[2].time()
+	what := fmt.Sprintf("ingest of %s events from NDJSON, one atomic batch beside transactions of 1000, whole process", thousands(l.events))
+	l.ratio(what, ours, c, "(C)", 0.2)
+	l.ratio("the same beside SQLite in Go", ours, modern, "(Go)", 0)
+	if err := os.Remove(l.path("modern.db")); err != nil {
+		return err
+	}
+	if err := l.ingestHeap(); err != nil {
+		return err
+	}
+	l.add(row{what: "peak resident memory of it, pages of the database included", ours: mib(runs[0].peak[0]), theirs: mib(runs[1].peak[0]) + " (C)", figure: float64(runs[0].peak[0]) / float64(runs[1].peak[0])})
+	return l.fileSize()
+}
+
+func mib(kib int64) string { return fmt.Sprintf("%.1f MiB", float64(kib)/1024) }
+
+// ingestHeap runs the ingest once more, with the collector telling of itself.
+func (l *lab) ingestHeap() error {
+	dir := l.path("heap")
+	if err := run("", l.thread, "init", dir); err != nil {
+		return err
+	}
+	in, err := os.Open(l.lines)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	cmd := exec.Command(l.thread, "push", "--thread", dir, "--batch", "--quiet")
+	cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
+	cmd.Stdin = in
+	var trace bytes.Buffer
+	cmd.Stderr = &trace
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w\n%s", err, &trace)
+	}
+	peak := 4 // a smaller heap is never collected
+	for _, m := range regexp.MustCompile(` (\d+)->(\d+)->\d+ MB`).FindAllStringSubmatch(trace.String(), -1) {
+		for _, s := range m[1:] {
+			if n, err := strconv.Atoi(s); err == nil {
+				peak = max(peak, n)
+			}
+		}
+	}
+	l.add(row{what: "largest heap during it", ours: fmt.Sprintf("%d MB", peak), theirs: "–", figure: float64(peak), asked: 64, unit: "MB"})
+	return os.RemoveAll(dir)
+}
+
+func (l *lab) fileSize() error {
+	ours, err := os.Stat(l.big + "/events.db")
+	if err != nil {
+		return err
+	}
+	if err := run("", l.shell, l.sqliteBig, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		return err
+	}
+	theirs, err := os.Stat(l.sqliteBig)
+	if err != nil {
+		return err
+	}
+	mb := func(info os.FileInfo) string { return fmt.Sprintf("%.1f MB", float64(info.Size())/1e6) }
+	l.add(row{what: "size of the database", ours: mb(ours), theirs: mb(theirs), figure: float64(ours.Size()) / float64(theirs.Size()), asked: 0.75})
+	return nil
+}
+
+func pushTo(thread, dir string) command {
+	return command{Args: []string{thread, "push", "--thread", dir, "--source", "self", "--type", "message", "--content", payload}}
+}
+
+func (l *lab) push() error {
+	shell := command{Args: []string{l.shell, l.sqlite, "PRAGMA synchronous=FULL; INSERT INTO events (source, type, content) VALUES ('self', 'message', '" + payload + "');"}}
+	runs, err := l.measured(l.rounds, pushTo(l.thread, l.few), pushTo(l.thread, l.big), shell, command{Args: []string{l.empty}}, command{Args: []string{l.thread, "--version"}})
+	if err != nil {
+		return err
+	}
+	few, big, theirs, empty := runs[0].time(), runs[1].time(), runs[2].time(), runs[3].time()
+	l.ratio("`thread push`, whole process, durable", few, theirs, "(shell)", 0.65)
+	l.ratio("the same beside an empty static Go program", few, empty, "(empty)", 2.2)
+	l.ratio("`thread --version` beside the empty program", runs[4].time(), empty, "(empty)", 0)
+	l.ratio(fmt.Sprintf("push with %s events stored, beside 1,000", thousands(l.events)), big, few, "(1,000)", 1.15)
+	written, other := median(runs[0].written), median(runs[2].written)
+	l.add(row{what: "bytes written by a push, events.jsonl included", ours: fmt.Sprint(written), theirs: fmt.Sprint(other) + " (shell)", figure: float64(written) / float64(other), asked: 1})
+	peak := median(runs[1].peak)
+	l.add(row{what: "peak resident memory of a push", ours: mib(peak), theirs: mib(median(runs[2].peak)) + " (shell)", figure: float64(peak) / 1024, asked: 8, unit: "MiB"})
+	return nil
+}
+
+func (l *lab) peek(more ...string) []string {
+	return append([]string{l.thread, "peek", "--thread", l.big, "--last-event-id", "0"}, more...)
+}
+
+// selecting is the same page from the sqlite3 shell.
+func (l *lab) selecting(where string, limit int) []string {
+	if where != "" {
+		where = "AND (" + where + ") "
+	}
+	return []string{l.shell, "-json", l.sqliteBig, fmt.Sprintf("SELECT %s FROM events WHERE id > 0 %sORDER BY id LIMIT %d", columns, where, limit)}
+}
+
+func (l *lab) pages() error {
+	last := fmt.Sprintf("content LIKE '%%payload %d %%'", l.events-1)
+	for _, p := range []struct {
+		name, where string
+		asked       float64
+		rounds      int
+	}{
+		{"no filter", "", 0.75, l.rounds},
+		{"type =", "type = 'record'", 0.75, l.rounds},
+		{"source =", "source = '" + alice + "'", 0.75, l.rounds},
+		{"source = AND type =", "source = '" + alice + "' AND type = 'record'", 0.15, l.rounds},
+		{"source LIKE '%:alice'", "source LIKE '%:alice'", 0.75, l.rounds},
+		{"source LIKE, none", "source LIKE '%:nobody'", 0, 10},
+		{"content LIKE, the last one", last, 0, 10},
+		{"created_at >=, none", "created_at >= '2999'", 0, 10},
+	} {
+		args := l.peek("--limit", "100")
+		if p.where != "" {
+			args = append(args, "--filter", p.where)
+		}
+		runs, err := l.measured(p.rounds, command{Args: args}, command{Args: l.selecting(p.where, 100)})
+		if err != nil {
+			return err
+		}
+		l.ratio("page of 100, whole process: "+p.name, runs[0].time(), runs[1].time(), "(shell)", p.asked)
+		if p.where == "" {
+			peak := median(runs[0].peak)
+			l.add(row{what: "peak resident memory of it", ours: mib(peak), theirs: mib(median(runs[1].peak)) + " (shell)", figure: float64(peak) / 1024, asked: 16, unit: "MiB"})
+		}
+	}
+	return nil
+}
+
+func (l *lab) drain() error {
+	all := l.events + 1000
+	runs, err := l.measured(3, command{Args: l.peek("--limit", fmt.Sprint(all)), Pipe: true}, command{Args: l.selecting("", all), Pipe: true})
+	if err != nil {
+		return err
+	}
+	l.ratio("drain of all events as JSON to a pipe", runs[0].time(), runs[1].time(), "(shell)", 0.4)
+	return nil
+}
+
+// dispatch makes the subscriptions last: with them, every push starts one.
+func (l *lab) dispatch() error {
+	if err := subscribeMany(l.big, 1000); err != nil {
+		return err
+	}
+	runs, err := l.measured(10, command{Args: []string{l.thread, "dispatch", "--thread", l.big}})
+	if err != nil {
+		return err
+	}
+	took := runs[0].time()
+	l.add(row{what: fmt.Sprintf("`thread dispatch`, 1,000 subscriptions, none of %s unread events matches, whole process", thousands(l.events)),
+		ours: show(took), theirs: "–", figure: float64(took.Microseconds()) / 1000, asked: 15, unit: "ms"})
+	return nil
+}

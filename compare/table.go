@@ -1,0 +1,199 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// million is the number of events that the figures are asked for; with fewer,
+// starting a process is most of everything.
+const million = 1_000_000
+
+// row is one line of the table.
+type row struct {
+	what, ours, theirs string
+	figure             float64 // what is compared with asked
+	asked              float64 // 0: nothing
+	atLeast            bool    // figure is to be at least asked, not at most
+	unit               string  // of figure; "" for a ratio
+}
+
+func (l *lab) add(r row) {
+	l.rows = append(l.rows, r)
+	fmt.Fprintf(os.Stderr, "  %s: %s, %s: %.2f %s\n", r.what, r.ours, r.theirs, r.figure, r.unit)
+}
+
+// ratio adds a row for two durations.
+func (l *lab) ratio(what string, ours, theirs time.Duration, against string, asked float64) {
+	l.add(row{what: what, ours: show(ours), theirs: show(theirs) + " " + against, figure: float64(ours) / float64(theirs), asked: asked})
+}
+
+func show(d time.Duration) string {
+	switch ms := float64(d.Nanoseconds()) / 1e6; {
+	case ms < 0.1:
+		return fmt.Sprintf("%.0f µs", ms*1000)
+	case ms < 100:
+		return fmt.Sprintf("%.2f ms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	}
+}
+
+func median[T int64 | time.Duration](of []T) T {
+	of = slices.Clone(of)
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+func percentile(of []time.Duration, p int) time.Duration {
+	of = slices.Clone(of)
+	slices.Sort(of)
+	return of[min(len(of)-1, len(of)*p/100)]
+}
+
+func (l *lab) print(w io.Writer) error {
+	var b bytes.Buffer
+	machine, err := l.machine()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "%s\n\n| what | thread | beside | figure | asked | |\n|---|---|---|---|---|---|\n", machine)
+	for _, r := range l.rows {
+		figure := fmt.Sprintf("%.2f", r.figure)
+		if r.figure < 0.095 {
+			figure = fmt.Sprintf("%.4f", r.figure)
+		}
+		if r.unit != "" {
+			figure += " " + r.unit
+		}
+		asked, verdict := "", ""
+		if r.asked != 0 {
+			asked = fmt.Sprintf("≤ %g", r.asked)
+			met := r.figure <= r.asked
+			if r.atLeast {
+				asked, met = fmt.Sprintf("≥ %g", r.asked), r.figure >= r.asked
+			}
+			if !met && l.events >= million {
+				verdict = "missed"
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.what, r.ours, r.theirs, figure, asked, verdict)
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// machine describes where the figures come from.
+func (l *lab) machine() (string, error) {
+	cpu := runtime.GOARCH
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, after, found := strings.Cut(string(text), "model name"); found {
+			line, _, _ := strings.Cut(after, "\n")
+			cpu = strings.TrimLeft(line, "\t :")
+		}
+	}
+	var u syscall.Utsname
+	if err := syscall.Uname(&u); err != nil {
+		return "", err
+	}
+	kernel := make([]byte, 0, len(u.Release))
+	for _, c := range u.Release {
+		if c == 0 {
+			break
+		}
+		kernel = append(kernel, byte(c))
+	}
+	fs := "unknown"
+	if out, err := exec.Command("stat", "-f", "-c", "%T", l.dir).Output(); err == nil {
+		fs = strings.TrimSpace(string(out))
+	}
+	sync, err := l.syncCost()
+	if err != nil {
+		return "", err
+	}
+	load := "unknown"
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load = strings.Fields(string(text))[0]
+	}
+	shell, err := exec.Command(l.shell, "-version").Output()
+	if err != nil {
+		return "", err
+	}
+	inC, _, _ := sqlite3.Version()
+	inGo, err := modernVersion()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s events of about 400 bytes in 800 series; %s, %d cores, Linux %s, %s, fdatasync of 4 KiB %s, load at the end %s. "+
+		"%s; SQLite %s in the shell, %s through C (mattn/go-sqlite3 %s), %s in Go (modernc.org/sqlite %s).",
+		thousands(l.events), cpu, runtime.NumCPU(), kernel, fs, show(sync), load,
+		runtime.Version(), strings.Fields(string(shell))[0], inC, moduleVersion("github.com/mattn/go-sqlite3"), inGo, moduleVersion("modernc.org/sqlite")), nil
+}
+
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func moduleVersion(path string) string {
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		for _, m := range info.Deps {
+			if m.Path == path {
+				return m.Version
+			}
+		}
+	}
+	return "of unknown version"
+}
+
+func modernVersion() (v string, err error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	return v, db.QueryRow("SELECT sqlite_version()").Scan(&v)
+}
+
+// syncCost is the median of an append of 4 KiB with fdatasync, of which a push
+// takes two.
+func (l *lab) syncCost() (time.Duration, error) {
+	f, err := os.Create(l.path("sync"))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var took []time.Duration
+	page := make([]byte, 4096)
+	for range l.rounds {
+		start := time.Now()
+		if _, err := f.Write(page); err != nil {
+			return 0, err
+		}
+		if err := syscall.Fdatasync(int(f.Fd())); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(start))
+	}
+	return median(took), nil
+}

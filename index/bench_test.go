@@ -1,0 +1,132 @@
+package index
+
+import (
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+)
+
+// benchIndex is blocks of the column and as many series, in a transaction.
+func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket, d *Dictionary)) {
+	b.Helper()
+	db, err := bbolt.Open(filepath.Join(b.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	err = db.Update(func(tx *bbolt.Tx) error {
+		columns, err := tx.CreateBucket([]byte("columns"))
+		if err != nil {
+			return err
+		}
+		byKey, err := tx.CreateBucket([]byte("series"))
+		if err != nil {
+			return err
+		}
+		byID, err := tx.CreateBucket([]byte("series_by_id"))
+		if err != nil {
+			return err
+		}
+		d := NewDictionary(byKey, byID)
+		for i := range series {
+			if _, err := d.Add(fmt.Sprintf("external:chat:%06d:dm", i), "message", nil, int64(i+1)); err != nil {
+				return err
+			}
+		}
+		ids, of := make([]int64, BlockEvents), make([]uint32, BlockEvents)
+		for n := range blocks {
+			var times Times
+			for i := range ids {
+				ids[i], of[i] = int64(n*BlockEvents+i+1), uint32(i%series+1)
+				times.Add(ids[i], true)
+			}
+			if err := columns.Put(binary.BigEndian.AppendUint64(nil, uint64(ids[0])), EncodeBlock(ids, of, times)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = db.View(func(tx *bbolt.Tx) error {
+			fn(tx.Bucket([]byte("columns")), NewDictionary(tx.Bucket([]byte("series")), tx.Bucket([]byte("series_by_id"))))
+			return nil
+		})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkBlocks walks the column and looks for a series that is not there: with
+// one, two or four bytes for each event.
+func BenchmarkBlocks(b *testing.B) {
+	for _, series := range []int{200, 20_000, 70_000} {
+		b.Run(fmt.Sprintf("series=%d", series), func(b *testing.B) {
+			benchIndex(b, 100, series, func(columns *bbolt.Bucket, _ *Dictionary) {
+				skip := make([]bool, series+1)
+				for i := range skip {
+					skip[i] = true
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					blocks := BlocksAfter(columns, 0)
+					for {
+						block, ok, err := blocks.Next()
+						if err != nil || ok && block.Next(0, skip) != block.Count {
+							b.Fatal(block, err)
+						}
+						if !ok {
+							break
+						}
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*100*BlockEvents), "ns/event")
+			})
+		})
+	}
+}
+
+func BenchmarkEncodeBlock(b *testing.B) {
+	ids, of := make([]int64, BlockEvents), make([]uint32, BlockEvents)
+	for i := range ids {
+		ids[i], of[i] = int64(i+1), uint32(i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		EncodeBlock(ids, of, Times{})
+	}
+}
+
+// BenchmarkDictionary looks series up, in a new transaction each time.
+func BenchmarkDictionary(b *testing.B) {
+	const series = 20_000
+	benchIndex(b, 0, series, func(_ *bbolt.Bucket, d *Dictionary) {
+		b.Run("get", func(b *testing.B) {
+			b.ReportAllocs()
+			for id := uint32(0); b.Loop(); id = (id + 1) % series {
+				if _, err := NewDictionary(d.byKey, d.byID).Get(id + 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("find", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if id, err := d.Find("external:chat:007919:dm", "message", nil); err != nil || id == 0 {
+					b.Fatal(id, err)
+				}
+			}
+		})
+		b.Run("one source", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := d.BySource("external:chat:007919:dm", "", true, func(uint32) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	})
+}
