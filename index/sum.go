@@ -12,7 +12,17 @@ import (
 // Sum is the checksum of every record in a thread's database: CRC-32C over the
 // key and the value before it, so that a value under a wrong key is found too.
 func Sum(key, value []byte) uint32 {
-	return update(update(0, key), value)
+	few := fewTables()
+	sum := few.update(0, key) // short
+	fast := fastTable.Load()
+	if fast == nil && summed.Add(int64(len(value))) > tableBytes {
+		fast = crc32.MakeTable(crc32.Castagnoli)
+		fastTable.Store(fast)
+	}
+	if fast == nil {
+		return few.update(sum, value)
+	}
+	return crc32.Update(sum, fast, value)
 }
 
 // AppendSum appends Sum(key, value) to value.
@@ -35,19 +45,10 @@ func CheckSum(key, value []byte) (body []byte, ok bool) {
 const tableBytes = 128 << 10
 
 var (
-	summed    atomic.Int64 // bytes that went through tables
+	summed    atomic.Int64 // bytes of values that went through tables
 	fewTables = sync.OnceValue(newTables)
-	fastTable = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
+	fastTable atomic.Pointer[crc32.Table] // nil until that was enough
 )
-
-// update is crc32.Update for Castagnoli's polynomial.
-func update(crc uint32, p []byte) uint32 {
-	if summed.Load()+int64(len(p)) > tableBytes {
-		return crc32.Update(crc, fastTable(), p)
-	}
-	summed.Add(int64(len(p)))
-	return fewTables().update(crc, p)
-}
 
 // tables are for eight bytes at a time ("slicing by 8", Kounavis and Berry 2005):
 // tables[k][i] is the sum of byte i with k bytes of 0 after it.
