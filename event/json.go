@@ -210,6 +210,9 @@ func skipSpace(b []byte) []byte {
 // stringEnd returns the length of the JSON string that b starts with.
 func stringEnd(b []byte) int {
 	for i := 1; ; i++ {
+		for len(b)-i >= 8 && plain8(b[i:]) {
+			i += 8
+		}
 		switch b[i] {
 		case '\\':
 			i++
