@@ -40,7 +40,8 @@ func deadListVerb() *verb {
 		name:    "dead list",
 		summary: "List the events that consumers could not process",
 		details: `One line per dead letter: event, when it died, consumer, source, type, attempts
-and the last error, aligned on a terminal and with a tab in between elsewhere.`,
+and the last error; on a terminal aligned and cut to its width, elsewhere whole
+and with a tab in between.`,
 		examples: `thread dead list --thread ./inbox
 thread dead list --thread ./inbox --consumer worker --filter "type = 'order'" --json`,
 		grammar: func() command { return new(deadListCmd) },
@@ -277,13 +278,13 @@ func parseRate(s string) (float64, error) {
 
 // letterTable returns what prints a letter as a row of a table.
 func (a *app) letterTable() func(*engine.DeadLetter) error {
-	rows := &table{out: &a.out, aligned: isTerminal(a.out.w), number: true, widest: []int{19, 24, 32, 32, 24, 8}}
+	rows := &table{out: &a.out, columns: tableColumns(a.out.w), number: true, least: []int{19, 24, 8, 6, 6, 8}}
 	begun := false
 	return func(l *engine.DeadLetter) error {
 		if l == nil {
 			return rows.flush()
 		}
-		if rows.aligned && !begun {
+		if rows.columns > 0 && !begun {
 			if err := rows.row("EVENT", "DIED", "CONSUMER", "SOURCE", "TYPE", "ATTEMPTS", "LAST ERROR"); err != nil {
 				return err
 			}

@@ -40,16 +40,25 @@ func TestHelpFits(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	rows := [][]string{{"1", "a", "x", "end"}, {"12", "grün", "beyond all bounds", ""}, {"3", "abcdef", "y", "end"}}
+	rows := [][]string{{"1", "a", "x", "end"}, {"12", "grün", "beyond all bounds", ""}, {"3", "abcdef", "y", strings.Repeat("z", 30)}}
 	for _, tt := range []struct {
 		table table
 		want  string
 	}{
-		{table{}, "1\ta\tx\tend\n12\tgrün\tbeyond all bounds\t\n3\tabcdef\ty\tend\n"},
-		{table{aligned: true, number: true, widest: []int{9, 9, 3}},
-			" 1  a       x    end\n12  grün    beyond all bounds  \n 3  abcdef  y    end\n"},
-		{table{aligned: true, widest: []int{9, 9, 3}, styles: []string{"", "\x1b[1m"}},
-			"1   \x1b[1ma\x1b[0m       x    end\n12  \x1b[1mgrün\x1b[0m    beyond all bounds  \n3   \x1b[1mabcdef\x1b[0m  y    end\n"},
+		{table{}, "1\ta\tx\tend\n12\tgrün\tbeyond all bounds\t\n3\tabcdef\ty\t" + strings.Repeat("z", 30) + "\n"},
+		{table{columns: 80, number: true, least: []int{9, 6, 4}}, "" +
+			" 1  a       x                  end\n" +
+			"12  grün    beyond all bounds  \n" +
+			" 3  abcdef  y                  " + strings.Repeat("z", 30) + "\n"},
+		// The third column gives way until the last has its least width.
+		{table{columns: 46, number: true, least: []int{9, 6, 4}}, "" +
+			" 1  a       x         end\n" +
+			"12  grün    beyond …  \n" +
+			" 3  abcdef  y         " + strings.Repeat("z", 23) + "…\n"},
+		{table{columns: 20, least: []int{9, 3, 4}, styles: []string{"", "\x1b[1m"}}, "" +
+			"1   \x1b[1ma\x1b[0m    x     end\n" +
+			"12  \x1b[1mgr…\x1b[0m  bey…  \n" +
+			"3   \x1b[1mab…\x1b[0m  y     " + strings.Repeat("z", 23) + "…\n"},
 	} {
 		var out strings.Builder
 		tt.table.out = &output{w: &out}
@@ -74,7 +83,7 @@ func TestTable(t *testing.T) {
 func TestTableGrows(t *testing.T) {
 	var out strings.Builder
 	o := &output{w: &out}
-	rows := &table{out: o, aligned: true, widest: []int{9}}
+	rows := &table{out: o, columns: 80, least: []int{9}}
 	for range heldRows {
 		if err := rows.row("a", "b"); err != nil {
 			t.Fatal(err)

@@ -1,31 +1,35 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
 // table prints rows of cells, which are printable. On a terminal the columns are
 // aligned: the first rows are held back to see how wide they are, and from then
-// on widths only grow. Elsewhere a tab stands between the cells, so that a line
-// depends on its row alone and cut and awk can read it.
+// on widths only grow. What does not fit is cut, which an ellipsis shows.
+// Elsewhere cells are whole and a tab stands between them, so that a line depends
+// on its row alone and cut and awk can read it.
 type table struct {
 	out     *output
-	aligned bool
-	widest  []int    // beyond which a column, but the last, does not push the others
+	columns int      // of the terminal, 0: there is none
+	least   []int    // how narrow a column, but the last, may become to fit
 	styles  []string // escape sequences before the cells; none without colours
 	number  bool     // the first column is one of numbers
 
-	widths []int
+	widths []int // of the widest cells so far
 	held   [][]string
 	begun  bool // the first rows are printed
 }
 
-// heldRows is how many rows are looked at before the first is printed.
-const heldRows = 200
+const (
+	heldRows  = 200 // how many rows are looked at before the first is printed
+	leastLast = 24  // how narrow the last column may become, if it is wider
+)
 
 func (t *table) row(cells ...string) error {
-	if !t.aligned {
+	if t.columns == 0 {
 		t.out.buf = append(append(t.out.buf, strings.Join(cells, "\t")...), '\n')
 		return t.out.more()
 	}
@@ -38,32 +42,68 @@ func (t *table) row(cells ...string) error {
 
 // flush prints the rows that are held back.
 func (t *table) flush() error {
-	for _, cells := range t.held {
-		for i, cell := range cells[:len(cells)-1] {
-			if i == len(t.widths) {
-				t.widths = append(t.widths, 0)
-			}
-			t.widths[i] = max(t.widths[i], min(t.widest[i], utf8.RuneCountInString(cell)))
-		}
+	if len(t.held) == 0 {
+		return nil
 	}
 	for _, cells := range t.held {
 		for i, cell := range cells {
-			t.cell(i, cell, i == len(cells)-1)
+			if i == len(t.widths) {
+				t.widths = append(t.widths, 0)
+			}
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	widths := t.fit()
+	for _, cells := range t.held {
+		for i, cell := range cells {
+			t.cell(i, shorten(cell, widths[i]), widths[i], i == len(cells)-1)
 		}
 		if err := t.out.more(); err != nil {
 			return err
 		}
 	}
-	t.begun = t.begun || len(t.held) > 0
-	t.held = t.held[:0]
+	t.begun, t.held = true, t.held[:0]
 	return nil
 }
 
-func (t *table) cell(i int, cell string, last bool) {
+// fit returns the widths of all columns. The widest are the first that give way
+// to the last one.
+func (t *table) fit() []int {
+	n := len(t.widths) - 1
+	widths, enough := slices.Clone(t.widths[:n]), min(t.widths[n], leastLast)
+	last := t.columns
+	for _, w := range widths {
+		last -= w + len("  ")
+	}
+	for last < enough {
+		widest := -1
+		for i, w := range widths {
+			if w > t.least[i] && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+		last++
+	}
+	return append(widths, max(last, enough))
+}
+
+// shorten returns at most so many letters of s.
+func shorten(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-1]) + "…"
+}
+
+func (t *table) cell(i int, cell string, width int, last bool) {
 	b := t.out.buf
 	fill := ""
 	if !last {
-		fill = strings.Repeat(" ", max(0, t.widths[i]-utf8.RuneCountInString(cell)))
+		fill = strings.Repeat(" ", width-utf8.RuneCountInString(cell))
 	}
 	if t.number && i == 0 {
 		b, fill = append(b, fill...), ""

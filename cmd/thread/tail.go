@@ -28,8 +28,8 @@ func tailVerb() *verb {
 		name:    "tail",
 		summary: "Show the last events, for eyes",
 		details: `Columns are id, time, source, type and content, with control characters escaped.
-On a terminal they are aligned, and coloured unless NO_COLOR is set; elsewhere a
-tab stands between them. Following waits for the operating system's word and
+On a terminal they are aligned, cut to its width, and coloured unless NO_COLOR is
+set; elsewhere they are whole, with a tab in between. Following waits for the operating system's word and
 holds nothing; Ctrl-C ends it with exit code 0.`,
 		examples: `thread tail --thread ./inbox
 thread tail --thread ./inbox -n 100 -f --filter "type = 'message'"
@@ -93,7 +93,7 @@ type tailView struct {
 }
 
 func newTailView(a *app, json bool) *tailView {
-	v := &tailView{a: a, json: json, table: table{out: &a.out, aligned: isTerminal(a.out.w), number: true, widest: []int{19, 24, 32, 24}}}
+	v := &tailView{a: a, json: json, table: table{out: &a.out, columns: tableColumns(a.out.w), number: true, least: []int{19, 24, 8, 8}}}
 	if os.Getenv("NO_COLOR") == "" {
 		v.table.styles = []string{"", "\x1b[2m", "\x1b[36m"}
 	}

@@ -14,15 +14,27 @@ func isTerminal(w any) bool {
 	return ok
 }
 
+// tableColumns returns how wide the terminal is that w is, 0 when it is none.
+func tableColumns(w any) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	columns, ok := terminalColumns(f)
+	switch {
+	case !ok:
+		return 0
+	case columns == 0:
+		return plainColumns
+	}
+	return columns
+}
+
 // textColumns returns how wide lines of text on w should be at most. On a wide
 // terminal that is less than there is: long lines are hard to read.
 func textColumns(w any) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return plainColumns
-	}
-	columns, ok := terminalColumns(f)
-	if !ok || columns == 0 {
+	columns := tableColumns(w)
+	if columns == 0 {
 		return plainColumns
 	}
 	return min(max(columns, 30), 100)
