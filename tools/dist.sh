@@ -2,10 +2,10 @@
 # tools/dist.sh [-p] [-o DIR] [TARGET...]
 #
 # Builds what is published: for each target a static, stripped program, in an
-# archive with manual pages, completions and units, with a list of what went into
-# it (SBOM); for Linux also the .deb, .rpm and .apk. The same source, Go version
-# and VERSION give the same bytes. A target is os/arch or os/arch/variant, as
-# linux/arm/6; without any all are built. With -p only the programs are built, as
+# archive with manual pages, documents, completions and units, with a list of what
+# went into it (SBOM); for Linux also the .deb, .rpm and .apk. The same source, Go
+# version and VERSION give the same bytes. A target is os/arch or os/arch/variant,
+# as linux/arm/6; without any all are built. With -p only the programs are built, as
 # DIR/thread-linux-arm-6, and nothing else of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -98,7 +98,7 @@ mkdir "$common/man-gz"
 for page in "$common"/man/*.1; do
 	gzip -9n <"$page" >"$common/man-gz/${page##*/}.gz"
 done
-cp -r cmd/thread/completion packaging/systemd packaging/openrc packaging/procd LICENSE README.md "$common/"
+cp -r cmd/thread/completion packaging/systemd packaging/openrc packaging/procd docs LICENSE README.md CHANGELOG.md "$common/"
 find "$common" -type d -exec chmod 755 {} + -o -type f -exec chmod 644 {} +
 chmod 755 "$common/openrc/thread-dispatch" "$common/procd/thread-dispatch"
 
@@ -106,7 +106,7 @@ chmod 755 "$common/openrc/thread-dispatch" "$common/procd/thread-dispatch"
 archive() {
 	local name=$1 program=$2 dir=$work/archive/$1
 	mkdir -p "$dir"
-	cp -rp "$common"/{man,completion,LICENSE,README.md} "$dir/"
+	cp -rp "$common"/{man,completion,docs,LICENSE,README.md,CHANGELOG.md} "$dir/"
 	[[ $name == *_linux_* ]] && cp -rp "$common"/{systemd,openrc,procd} "$dir/"
 	cp -p "$program" "$dir/"
 	find "$dir" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
@@ -136,7 +136,7 @@ for t in "${targets[@]}"; do
 	build "$common/$exe" "${flags[@]}"
 	chmod 755 "$common/$exe"
 	name=thread_${VERSION%%+*}_${GOOS}_$GOARCH${variant:+v$variant}
-	"$work/tools/sbom" "$common/$exe" >"$out/$name.cdx.json"
+	"$work/tools/sbom" "$common/$exe" "$VERSION" >"$out/$name.cdx.json"
 	archive "$name" "$common/$exe"
 	[[ $GOOS == linux ]] && packages "$GOARCH$variant"
 	sized "$t" "$common/$exe"

@@ -1,4 +1,4 @@
-// Command sbom prints what a Go program was built from, as a CycloneDX 1.5
+// Command sbom prints what a Go program, released as VERSION, was built from, as a CycloneDX 1.5
 // document in JSON. It reads the program itself (runtime/debug's build
 // information, which every Go program carries), so that the list is of what was
 // linked and not of what a go.mod asks for. The same program gives the same bytes:
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"runtime/debug"
 )
 
@@ -38,23 +39,23 @@ type document struct {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: sbom PROGRAM")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: sbom PROGRAM VERSION")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Stdout); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
 	}
 }
 
-func run(program string, w io.Writer) error {
+func run(program, version string, w io.Writer) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return err
 	}
 	doc := document{BOMFormat: "CycloneDX", SpecVersion: "1.5", Version: 1}
-	doc.Metadata.Component = component{Type: "application", Name: info.Path, Version: info.Main.Version}
+	doc.Metadata.Component = component{Type: "application", Name: path.Base(info.Path), Version: version}
 	for _, s := range info.Settings {
 		doc.Metadata.Component.Properties = append(doc.Metadata.Component.Properties, property{"go:" + s.Key, s.Value})
 	}
