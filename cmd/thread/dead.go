@@ -133,11 +133,11 @@ func (c *deadShowCmd) run(ctx context.Context, a *app) error {
 	return err
 }
 
-// listLetters prints the selected letters, as JSON or with print, which is called
+// listLetters prints the selected letters, as JSON or with show, which is called
 // with nil after the last of them.
-func (a *app) listLetters(ctx context.Context, t *engine.Thread, q engine.Letters, json bool, print func(*engine.DeadLetter) error) error {
+func (a *app) listLetters(ctx context.Context, t *engine.Thread, q engine.Letters, json bool, show func(*engine.DeadLetter) error) error {
 	if json {
-		print = func(l *engine.DeadLetter) error {
+		show = func(l *engine.DeadLetter) error {
 			if l != nil {
 				a.out.buf = appendLetterJSON(a.out.buf, l)
 			}
@@ -146,13 +146,13 @@ func (a *app) listLetters(ctx context.Context, t *engine.Thread, q engine.Letter
 	}
 	for l, err := range t.DeadLetters(ctx, q) {
 		if err == nil {
-			err = print(&l)
+			err = show(&l)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return print(nil)
+	return show(nil)
 }
 
 func (c *deadDropCmd) run(ctx context.Context, a *app) error {
@@ -295,7 +295,7 @@ func (a *app) letterTable() func(*engine.DeadLetter) error {
 			source, typ = l.Event.Source, typeOf(&l.Event)
 		}
 		return rows.row(strconv.FormatInt(l.Event.ID, 10), event.FormatTime(l.DiedAt), printable(l.Consumer), printable(source), printable(typ),
-			strconv.FormatInt(int64(l.Attempts), 10), printable(l.LastError))
+			strconv.FormatInt(l.Attempts, 10), printable(l.LastError))
 	}
 }
 

@@ -30,8 +30,8 @@ func TestHelpFits(t *testing.T) {
 				t.Errorf("%s: the examples do not come first:\n%s", name, text)
 			}
 			for line := range strings.SplitSeq(rest+flags, "\n") {
-				term := strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ")
-				if utf8.RuneCountInString(line) > columns && len(strings.Fields(line)) > 1 && !(term && columns < narrowest) {
+				term := columns < narrowest && strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "   ")
+				if utf8.RuneCountInString(line) > columns && len(strings.Fields(line)) > 1 && !term {
 					t.Errorf("%s: longer than %d: %q", name, columns, line)
 				}
 			}
