@@ -131,6 +131,9 @@ func (l *look) step(tx *Tx, spare tables) (done bool, err error) {
 		return true, nil
 	}
 	if l.verdicts == nil {
+		if tx.checkedUpTo(l.sub, after) == tx.st.head {
+			return true, nil
+		}
 		f, err := filter.Compile(l.sub.Where())
 		if err != nil {
 			l.due.Err = err
