@@ -132,8 +132,11 @@ func invalidCommand(args []string) error {
 	if meant == "" && len(args) > 1 {
 		meant = similar(args[0], names)
 	}
-	if meant != "" {
+	switch {
+	case meant != "":
 		r.hint = "Did you mean thread " + meant + "?\n"
+	case len(args) > 0 && groupOf(args[0]) != nil:
+		r.hint = "See thread " + args[0] + " --help.\n"
 	}
 	return r
 }
