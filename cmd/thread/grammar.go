@@ -79,6 +79,9 @@ func (a *app) parse(v *verb, cmd command, args []string) error {
 		return err
 	}
 	what, fix, found := strings.Cut(err.Error(), ", did you mean ")
+	if len(k.Model.Positional) > 0 && strings.HasPrefix(what, "unknown flag -") && !strings.HasPrefix(what, "unknown flag --") {
+		return usage(what, "put -- before an argument that begins with a hyphen")
+	}
 	if found {
 		return usage(what, "did you mean "+fix)
 	}
