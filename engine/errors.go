@@ -17,7 +17,7 @@ var (
 	ErrNotDatabase = errors.New("events.db is not a thread database")
 	ErrNewerFormat = errors.New("written by a newer version")
 	ErrByteOrder   = errors.New("written on a host of other byte order")
-	ErrTooLarge    = errors.New("database is too large for this host's address space")
+	ErrTooLarge    = errors.New("database is too large for this host's address space") // 1 GiB where it has 32 bits; also from a write that would make it so
 	ErrCorrupt     = errors.New("database is damaged")
 	// ErrNetwork says that the directory is on a network file system, where two hosts
 	// do not see each other's locks or pages. THREAD_NETWORK=allow in the environment
