@@ -60,7 +60,7 @@ bench: ## Run the benchmarks that match BENCH, BENCH_COUNT times
 
 # In a module of its own, the one with CGO.
 compare: ## Measure beside SQLite, with COMPARE_EVENTS in COMPARE_DIR (needs a C compiler and sqlite3)
-	cd compare && CGO_ENABLED=1 go vet ./... && CGO_ENABLED=1 COMPARE_EVENTS=$(COMPARE_EVENTS) go run .
+	@cd compare && CGO_ENABLED=1 go vet ./... && CGO_ENABLED=1 COMPARE_EVENTS=$(COMPARE_EVENTS) go run .
 
 lint: ## Check format, vet and staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi

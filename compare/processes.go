@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// process is what the runs of one command cost.
+// process is what the runs of one command cost, in the order of the rounds.
 type process struct {
 	took          []time.Duration
 	peak, written []int64
@@ -59,8 +59,6 @@ func (l *lab) measured(rounds int, commands ...command) ([]process, error) {
 	}
 	return all, nil
 }
-
-func (p *process) time() time.Duration { return median(p.took) }
 
 // payload is the content of an event.
 var payload = "payload " + strings.Repeat("x", 300)
@@ -122,10 +120,9 @@ func (l *lab) ingest() (err error) {
 	if err != nil {
 		return err
 	}
-	ours, c, modern := runs[0].time(), runs[1].time(), runs[2].time()
 	what := fmt.Sprintf("ingest of %s events from NDJSON, one atomic batch beside transactions of 1000, whole process", thousands(l.events))
-	l.ratio(what, ours, c, "(C)", 0.2)
-	l.ratio("the same beside SQLite in Go", ours, modern, "(Go)", 0)
+	l.paired(what, runs[0].took, runs[1].took, "(C)", 0.2)
+	l.paired("the same beside SQLite in Go", runs[0].took, runs[2].took, "(Go)", 0)
 	if err := os.Remove(l.path("modern.db")); err != nil {
 		return err
 	}
@@ -196,11 +193,11 @@ func (l *lab) push() error {
 	if err != nil {
 		return err
 	}
-	few, big, theirs, empty := runs[0].time(), runs[1].time(), runs[2].time(), runs[3].time()
-	l.ratio("`thread push`, whole process, durable", few, theirs, "(shell)", 0.65)
-	l.ratio("the same beside an empty static Go program", few, empty, "(empty)", 2.2)
-	l.ratio("`thread --version` beside the empty program", runs[4].time(), empty, "(empty)", 0)
-	l.ratio(fmt.Sprintf("push with %s events stored, beside 1,000", thousands(l.events)), big, few, "(1,000)", 1.15)
+	few, big, theirs, empty := runs[0].took, runs[1].took, runs[2].took, runs[3].took
+	l.paired("`thread push`, whole process, durable", few, theirs, "(shell)", 0.65)
+	l.paired("the same beside an empty static Go program", few, empty, "(empty)", 2.2)
+	l.paired("`thread --version` beside the empty program", runs[4].took, empty, "(empty)", 0)
+	l.paired(fmt.Sprintf("push with %s events stored, beside 1,000", thousands(l.events)), big, few, "(1,000)", 1.15)
 	written, other := median(runs[0].written), median(runs[2].written)
 	l.add(row{what: "bytes written by a push, events.jsonl included", ours: fmt.Sprint(written), theirs: fmt.Sprint(other) + " (shell)", figure: float64(written) / float64(other), asked: 1})
 	peak := median(runs[1].peak)
@@ -244,7 +241,7 @@ func (l *lab) pages() error {
 		if err != nil {
 			return err
 		}
-		l.ratio("page of 100, whole process: "+p.name, runs[0].time(), runs[1].time(), "(shell)", p.asked)
+		l.paired("page of 100, whole process: "+p.name, runs[0].took, runs[1].took, "(shell)", p.asked)
 		if p.where == "" {
 			peak := median(runs[0].peak)
 			l.add(row{what: "peak resident memory of it", ours: mib(peak), theirs: mib(median(runs[1].peak)) + " (shell)", figure: float64(peak) / 1024, asked: 16, unit: "MiB"})
@@ -259,7 +256,7 @@ func (l *lab) drain() error {
 	if err != nil {
 		return err
 	}
-	l.ratio("drain of all events as JSON to a pipe", runs[0].time(), runs[1].time(), "(shell)", 0.4)
+	l.paired("drain of all events as JSON to a pipe", runs[0].took, runs[1].took, "(shell)", 0.4)
 	return nil
 }
 
@@ -272,7 +269,7 @@ func (l *lab) dispatch() error {
 	if err != nil {
 		return err
 	}
-	took := runs[0].time()
+	took := median(runs[0].took)
 	l.add(row{what: fmt.Sprintf("`thread dispatch`, 1,000 subscriptions, none of %s unread events matches, whole process", thousands(l.events)),
 		ours: show(took), theirs: "–", figure: float64(took.Microseconds()) / 1000, asked: 15, unit: "ms"})
 	return nil

@@ -37,6 +37,16 @@ func (l *lab) add(r row) {
 	fmt.Fprintf(os.Stderr, "  %s: %s, %s: %.2f %s\n", r.what, r.ours, r.theirs, r.figure, r.unit)
 }
 
+// paired adds a row for what ran in turn. The figure is the median of the ratios
+// of each round, since the machine may be slower in one round than in the next.
+func (l *lab) paired(what string, ours, theirs []time.Duration, against string, asked float64) {
+	ratios := make([]float64, min(len(ours), len(theirs)))
+	for i := range ratios {
+		ratios[i] = float64(ours[i]) / float64(theirs[i])
+	}
+	l.add(row{what: what, ours: show(median(ours)), theirs: show(median(theirs)) + " " + against, figure: median(ratios), asked: asked})
+}
+
 // ratio adds a row for two durations.
 func (l *lab) ratio(what string, ours, theirs time.Duration, against string, asked float64) {
 	l.add(row{what: what, ours: show(ours), theirs: show(theirs) + " " + against, figure: float64(ours) / float64(theirs), asked: asked})
@@ -55,7 +65,7 @@ func show(d time.Duration) string {
 	}
 }
 
-func median[T int64 | time.Duration](of []T) T {
+func median[T int64 | float64 | time.Duration](of []T) T {
 	of = slices.Clone(of)
 	slices.Sort(of)
 	return of[len(of)/2]

@@ -85,6 +85,20 @@ func (p *treePage) key(i int) []byte {
 	return p.data[from : from+n : from+n]
 }
 
+// value returns the value of element i of a leaf, nil when it does not lie in the
+// page.
+func (p *treePage) value(i int) []byte {
+	at := headerBytes + i*elementBytes
+	order := binary.NativeEndian
+	h := p.data[at:]
+	from := uint64(at) + uint64(order.Uint32(h[4:])) + uint64(order.Uint32(h[8:]))
+	n := uint64(order.Uint32(h[12:]))
+	if from+n > uint64(len(p.data)) {
+		return nil
+	}
+	return p.data[from : from+n : from+n]
+}
+
 func (p *treePage) child(i int) uint64 {
 	return binary.NativeEndian.Uint64(p.data[headerBytes+i*elementBytes+8:])
 }
@@ -135,6 +149,29 @@ func CheckPath(b *bbolt.Bucket, key []byte) error {
 	m := mappedOf(b)
 	_, err := m.walk(root, 0, func(p *treePage) int { return p.search(key) })
 	return err
+}
+
+// get is Get after CheckPath, nil for a key that is not there. In a read
+// transaction the walk has found the leaf already, and bbolt need not search it
+// again: the series of a page of events are most of what it costs.
+func get(b *bbolt.Bucket, key []byte) ([]byte, error) {
+	root := uint64(b.RootPage())
+	if root == 0 || b.Writable() {
+		if err := CheckPath(b, key); err != nil {
+			return nil, err
+		}
+		return b.Get(key), nil
+	}
+	m := mappedOf(b)
+	leaf, err := m.walk(root, 0, func(p *treePage) int { return p.search(key) })
+	if err != nil || leaf.count == 0 {
+		return nil, err
+	}
+	i := leaf.search(key)
+	if string(leaf.key(i)) != string(key) {
+		return nil, nil
+	}
+	return leaf.value(i), nil
 }
 
 // CheckLast is CheckPath for the last key.

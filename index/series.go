@@ -182,10 +182,10 @@ func (d *Dictionary) Get(id uint32) (*Series, error) {
 	}
 	var key [4]byte
 	binary.BigEndian.PutUint32(key[:], id)
-	if err := CheckPath(d.byID, key[:]); err != nil {
+	v, err := get(d.byID, key[:])
+	if err != nil {
 		return nil, err
 	}
-	v := d.byID.Get(key[:])
 	if v == nil {
 		return nil, fmt.Errorf("%w: series %d is missing", ErrDamaged, id)
 	}
@@ -203,10 +203,10 @@ func (d *Dictionary) Get(id uint32) (*Series, error) {
 // Find returns the id of a triple, 0 when it is not there.
 func (d *Dictionary) Find(source, typ string, subtype *string) (uint32, error) {
 	key := SeriesKey(source, typ, subtype)
-	if err := CheckPath(d.byKey, key); err != nil {
+	v, err := get(d.byKey, key)
+	if err != nil {
 		return 0, err
 	}
-	v := d.byKey.Get(key)
 	if v == nil {
 		return 0, nil
 	}

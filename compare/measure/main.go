@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Job is a number of rounds; in each, every command is run once, in order.
+// Job is a number of rounds; in each, every command is run once. Their order
+// changes from round to round, because what a command leaves to the disk and the
+// kernel is paid by the one after it.
 type Job struct {
 	Rounds   int
 	Warm     int // rounds before those, that do not count
@@ -55,8 +58,9 @@ func measure(in io.Reader, out io.Writer) error {
 		return err
 	}
 	runs := make([][]Run, len(job.Commands))
+	random := rand.New(rand.NewPCG(1, 2))
 	for i := range job.Warm + job.Rounds {
-		for j := range job.Commands {
+		for _, j := range random.Perm(len(job.Commands)) {
 			r, err := job.Commands[j].run()
 			if err != nil {
 				return fmt.Errorf("%v: %w", job.Commands[j].Args, err)
