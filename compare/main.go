@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 func main() {
@@ -82,6 +83,7 @@ func compare() error {
 		{"dispatch", l.dispatch},
 	} {
 		fmt.Fprintf(os.Stderr, "%s …\n", step.what)
+		syscall.Sync() // what the step before left unwritten is not this one's to pay
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
