@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"thread/filter"
@@ -70,7 +71,10 @@ func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
 	p.CreatedFrom, p.CreatedBefore = f.CreatedAtRange()
 	low, high := f.IDRange()
 	err = t.read(ctx, func(tx *Tx) error {
-		p.FirstID, p.LastID = max(q.After+1, low, 1), min(tx.st.head, high)
+		p.FirstID, p.LastID = max(low, 1), min(tx.st.head, high)
+		if q.After >= p.FirstID {
+			p.FirstID = q.After + min(1, math.MaxInt64-q.After)
+		}
 		n, err := tx.visibleSeries()
 		p.Series.Stored = int64(n)
 		return err

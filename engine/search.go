@@ -340,15 +340,25 @@ func (s *search) prime() error {
 		return nil
 	}
 	s.grow(n)
-	for id := range s.skip {
-		s.skip[id], s.sure[id], s.asked[id] = true, false, true
-	}
+	setAll(s.skip)
+	clear(s.sure)
+	setAll(s.asked)
 	return s.tx.dict.BySource(low, high, exact, func(id uint32) error {
 		if id <= n {
 			s.skip[id], s.asked[id] = false, false
 		}
 		return ask(id)
 	})
+}
+
+// setAll makes all of b true, at the speed of a copy.
+func setAll(b []bool) {
+	if len(b) > 0 {
+		b[0] = true
+	}
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
 }
 
 // visibleSeries returns the largest id of a series with a visible event. Ids
