@@ -54,6 +54,17 @@ func (t *Thread) gateBy(m lock.Mode, take func(path string) (*lock.File, error))
 	return &gate{f}, nil
 }
 
+// writerWaits reports whether a writer stands at the gate, until the readers have
+// finished.
+func (t *Thread) writerWaits() bool {
+	f, err := lock.Try(t.path(runName, ".gate"), lock.Shared)
+	if err != nil {
+		return errors.Is(err, lock.ErrHeld)
+	}
+	f.Close()
+	return false
+}
+
 // limit bounds how long a call waits for the database.
 func (t *Thread) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, time.Now().Add(t.lockWait), ErrBusy)

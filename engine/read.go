@@ -116,7 +116,8 @@ func (r *reading) search(tx *Tx) *search {
 		tx.readAhead()
 	}
 	s := tx.search(r.verdicts)
-	s.deadline = time.Now().Add(sliceTime)
+	now := time.Now()
+	s.deadline, s.glance = now.Add(sliceTime), now.Add(glanceTime)
 	return s
 }
 

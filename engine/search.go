@@ -21,10 +21,11 @@ type search struct {
 	hit    hit        // the event that is looked at
 	row    filter.Row // what the filter sees of it
 
-	// deadline ends a run early, so that writers need not wait for a long one. It
-	// is looked at between blocks and every few dozen events that are read.
-	deadline time.Time
-	read     int // events read
+	// deadline ends a run early, so that writers need not wait for a long one, and
+	// after glance a waiting writer does. They are looked at between blocks and
+	// every few dozen events that are read.
+	deadline, glance time.Time
+	read             int // events read
 }
 
 // verdicts is what a search knows of its filter. It may be kept for a later
@@ -220,7 +221,21 @@ func (s *search) primeSoon() (int, error) {
 // errMany ends a count.
 var errMany = errors.New("more than a few")
 
-func (s *search) late() bool { return !s.deadline.IsZero() && time.Now().After(s.deadline) }
+// glanceTime is how long a run goes on before it looks for a waiting writer, which
+// takes some 5 µs.
+const glanceTime = 200 * time.Microsecond
+
+func (s *search) late() bool {
+	if s.deadline.IsZero() {
+		return false
+	}
+	now := time.Now()
+	if now.After(s.glance) {
+		s.glance = now.Add(glanceTime)
+		return now.After(s.deadline) || s.tx.t.writerWaits()
+	}
+	return now.After(s.deadline)
+}
 
 // lateEvery is how many events are read between two looks at the clock.
 const lateEvery = 64
