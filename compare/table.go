@@ -129,10 +129,6 @@ func (l *lab) machine() (string, error) {
 		}
 		kernel = append(kernel, byte(c))
 	}
-	fs := "unknown"
-	if out, err := exec.Command("stat", "-f", "-c", "%T", l.dir).Output(); err == nil {
-		fs = strings.TrimSpace(string(out))
-	}
 	sync, err := l.syncCost()
 	if err != nil {
 		return "", err
@@ -152,8 +148,27 @@ func (l *lab) machine() (string, error) {
 	}
 	return fmt.Sprintf("%s events of about 400 bytes in 800 series; %s, %d cores, Linux %s, %s, fdatasync of 4 KiB %s, load at the end %s. "+
 		"%s; SQLite %s in the shell, %s through C (mattn/go-sqlite3 %s), %s in Go (modernc.org/sqlite %s).",
-		thousands(l.events), cpu, runtime.NumCPU(), kernel, fs, show(sync), load,
+		thousands(l.events), cpu, runtime.NumCPU(), kernel, fileSystem(l.dir), show(sync), load,
 		runtime.Version(), strings.Fields(string(shell))[0], inC, moduleVersion("github.com/mattn/go-sqlite3"), inGo, moduleVersion("modernc.org/sqlite")), nil
+}
+
+// fileSystem is the type of the mount that dir lies on.
+func fileSystem(dir string) string {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return "an unknown file system"
+	}
+	kind, longest := "an unknown file system", -1
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if len(f) < 3 || len(f[1]) <= longest {
+			continue
+		}
+		if dir == f[1] || strings.HasPrefix(dir, strings.TrimSuffix(f[1], "/")+"/") {
+			kind, longest = f[2], len(f[1])
+		}
+	}
+	return kind
 }
 
 func thousands(n int) string {
