@@ -156,7 +156,7 @@ func CheckPath(b *bbolt.Bucket, key []byte) error {
 // again: the series of a page of events are most of what it costs.
 func get(b *bbolt.Bucket, key []byte) ([]byte, error) {
 	root := uint64(b.RootPage())
-	if root == 0 || b.Writable() {
+	if root == 0 || b.Writable() || planted.Bug("loops not noticed") {
 		if err := CheckPath(b, key); err != nil {
 			return nil, err
 		}
