@@ -61,7 +61,7 @@ func (l *lab) measured(rounds int, commands ...command) ([]process, error) {
 }
 
 // payload is the content of an event.
-var payload = "payload " + strings.Repeat("x", 300)
+var payload = "payload " + strings.Repeat("x", 220)
 
 // writeLines writes n events as NDJSON: 200 sources, 4 kinds of type and subtype.
 func (l *lab) writeLines(name string, n int) (string, error) {

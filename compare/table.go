@@ -146,7 +146,7 @@ func (l *lab) machine() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s events of about 400 bytes in 800 series; %s, %d cores, Linux %s, %s, fdatasync of 4 KiB %s, load at the end %s. "+
+	return fmt.Sprintf("%s events with some 230 bytes of content in 800 series; %s, %d cores, Linux %s, %s, fdatasync of 4 KiB %s, load at the end %s. "+
 		"%s; SQLite %s in the shell, %s through C (mattn/go-sqlite3 %s), %s in Go (modernc.org/sqlite %s).",
 		thousands(l.events), cpu, runtime.NumCPU(), kernel, fileSystem(l.dir), show(sync), load,
 		runtime.Version(), strings.Fields(string(shell))[0], inC, moduleVersion("github.com/mattn/go-sqlite3"), inGo, moduleVersion("modernc.org/sqlite")), nil
