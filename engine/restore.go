@@ -316,7 +316,8 @@ func (r *Restore) before(n int) (int64, error) {
 	return eventID(k)
 }
 
-// Publish gives the finished database its name, in one step and durably.
+// Publish gives the finished database its name, in one step and durably. After
+// ErrUnknownOutcome it has its name, and may lose it in a loss of power.
 func (r *Restore) Publish() error {
 	if !r.done {
 		return invalidf("Publish before Finish")
@@ -330,10 +331,11 @@ func (r *Restore) Publish() error {
 		return err
 	}
 	r.made = nil
-	if err := os.MkdirAll(r.t.path(logsName), dirMode); err != nil {
-		return err
+	err := errors.Join(os.MkdirAll(r.t.path(logsName), dirMode), syncDir(r.t.dir), syncDir(filepath.Dir(r.t.dir)))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
-	return errors.Join(syncDir(r.t.dir), syncDir(filepath.Dir(r.t.dir)))
+	return nil
 }
 
 // Close ends the restore. Without a Publish before, everything that it made is

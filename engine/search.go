@@ -301,16 +301,17 @@ func (s *search) matches(h *hit) (bool, error) {
 // text is b as a string that is valid as long as b is.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// ask sets what the filter says of a series.
+// ask sets what the filter says of a series. The tables grow after it was found
+// only: the number in a torn record can be billions.
 func (s *search) ask(id uint32) error {
-	s.grow(id)
-	if s.asked[id] {
+	if int64(id) < int64(len(s.asked)) && s.asked[id] {
 		return nil
 	}
 	series, err := s.series(id)
 	if err != nil {
 		return err
 	}
+	s.grow(id)
 	sub := ""
 	if series.Subtype != nil {
 		sub = *series.Subtype

@@ -67,9 +67,11 @@ func run(t testing.TB, stdin string, name string, args ...string) result {
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // it says where it is
+	cmd.WaitDelay = 5 * time.Second
 	err := cmd.Run()
 	if limit.Err() != nil {
-		t.Fatalf("%s %q hangs", name, args)
+		t.Fatalf("%s %q hangs: %.6000s", name, args, stderr.String())
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -99,6 +101,13 @@ func thread(t testing.TB, stdin string, args ...string) string {
 func copyDir(t testing.TB, from, to string) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func removeAll(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 }

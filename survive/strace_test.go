@@ -173,7 +173,9 @@ func (c *calls) killPoints(atMost int) (points []point) {
 // once and from then on; of one system call at most 40 ordinals. A quick run tries
 // one error of each call that changes something.
 func (c *calls) failurePoints(atMost int) (points []point) {
-	atMost = min(atMost, 40)
+	if atMost = min(atMost, 40); sample {
+		atMost = 3
+	}
 	for _, call := range slices.Sorted(maps.Keys(c.ours)) {
 		if !full && !sample {
 			if atMost = 2; slices.Contains(onlyReads, call) {
