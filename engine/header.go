@@ -81,7 +81,30 @@ func checkHeader(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	return two.fault()
+	if err := two.fault(); err != nil {
+		return err
+	}
+	return checkFreelist(f, &two)
+}
+
+// checkFreelist looks at the header of the page with the free list: a commit frees
+// that page with as many behind it as it says it has.
+func checkFreelist(f *os.File, two *metaPair) error {
+	m, _ := two.newest()
+	if m.freelist == math.MaxUint64 {
+		return nil // bbolt can do without
+	}
+	var b [boltPageHeader]byte
+	if m.freelist < m.pages {
+		if _, err := f.ReadAt(b[:], int64(m.freelist*m.pageSize)); err != nil {
+			return err
+		}
+	}
+	order := binary.NativeEndian
+	if order.Uint64(b[:]) != m.freelist || order.Uint16(b[8:]) != pageFreelist || uint64(order.Uint32(b[12:])) >= m.pages-m.freelist {
+		return fmt.Errorf("%w: page %d is not the list of free pages", ErrCorrupt, m.freelist)
+	}
+	return nil
 }
 
 // readHeader is checkHeader for those who can do with one whole meta page.

@@ -31,7 +31,8 @@ type Restore struct {
 	size int // and their bytes
 	done bool
 
-	lines bool // linesName is to be events.jsonl
+	lines     bool // linesName is to be events.jsonl
+	published bool
 }
 
 // StartRestore begins to build the thread directory dir, which is created with
@@ -330,7 +331,7 @@ func (r *Restore) Publish() error {
 	if err := os.Rename(r.tmp, r.t.path(databaseName)); err != nil {
 		return err
 	}
-	r.made = nil
+	r.made, r.published = nil, true
 	err := errors.Join(os.MkdirAll(r.t.path(logsName), dirMode), syncDir(r.t.dir), syncDir(filepath.Dir(r.t.dir)))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
@@ -351,7 +352,8 @@ func (r *Restore) Close() error {
 	}
 	if r.held != nil {
 		for _, name := range []string{r.tmp, r.linesName()} {
-			if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			// After Publish there is nothing of these, and nothing to fail.
+			if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) && !r.published {
 				errs = append(errs, err)
 			}
 		}

@@ -147,6 +147,10 @@ func TryFile(f *os.File, m Mode) error {
 	return control(f, func(fd uintptr) error { return try(fd, m) })
 }
 
+// Unlock gives the lock on f back before f is closed: a file that is still mapped
+// keeps it beyond that.
+func Unlock(f *os.File) error { return control(f, unlock) }
+
 // control keeps f's descriptor from being closed and reused during fn.
 func control(f *os.File, fn func(fd uintptr) error) error {
 	conn, err := f.SyscallConn()

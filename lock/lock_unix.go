@@ -19,6 +19,8 @@ func (m Mode) flag() int {
 func try(fd uintptr, m Mode) error  { return flock(fd, m.flag()|syscall.LOCK_NB) }
 func wait(fd uintptr, m Mode) error { return flock(fd, m.flag()) }
 
+func unlock(fd uintptr) error { return flock(fd, syscall.LOCK_UN) }
+
 func flock(fd uintptr, how int) error {
 	for {
 		switch err := syscall.Flock(int(fd), how); err {

@@ -25,6 +25,11 @@ func try(fd uintptr, m Mode) error {
 }
 func wait(fd uintptr, m Mode) error { return lockFile(fd, m.flag()) }
 
+func unlock(fd uintptr) error {
+	at := windows.Overlapped{OffsetHigh: lockOffsetHigh}
+	return os.NewSyscallError("UnlockFileEx", windows.UnlockFileEx(windows.Handle(fd), 0, 1, 0, &at))
+}
+
 func lockFile(fd uintptr, flags uint32) error {
 	at := windows.Overlapped{OffsetHigh: lockOffsetHigh}
 	switch err := windows.LockFileEx(windows.Handle(fd), flags, 0, 1, 0, &at); err {

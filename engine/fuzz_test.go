@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"thread/event"
+)
+
+// fuzzed makes a thread with a few pages of everything, and returns its directory,
+// its database and the lines of its events.
+func fuzzed(f *testing.F) (dir string, db []byte, want [][]byte) {
+	dir = filepath.Join(f.TempDir(), "inbox")
+	th, err := Init(dir, WithClock(func() time.Time { return time.Unix(1773830000, 0) }))
+	if err != nil {
+		f.Fatal(err)
+	}
+	var drafts []event.Draft
+	for i := range 1100 {
+		d := event.Draft{Source: fmt.Sprint("s", i%5), Type: "t", Content: fmt.Sprint("content ", i)}
+		if i < 150 {
+			d.DedupeKey = d.Content
+		}
+		drafts = append(drafts, d)
+	}
+	events, err := th.PushBatch(ctx, drafts)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range events {
+		want = append(want, events[i].AppendJSON(nil))
+	}
+	err = th.Update(ctx, func(tx *Tx) error {
+		var errs []error
+		for i := range 150 {
+			errs = append(errs, tx.bury("c", int64(i+1), Failures{Attempts: 1, LastError: "exit 65", LastAt: time.Unix(1, 0)}))
+		}
+		return errors.Join(errs...)
+	})
+	for _, c := range []string{"c", "d"} {
+		err = errors.Join(err, th.Subscribe(ctx, Subscription{Consumer: c, Handler: "true", Filter: event.Text("source = 's1' AND content LIKE '%9'")}))
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	if db, err = os.ReadFile(filepath.Join(dir, databaseName)); err != nil {
+		f.Fatal(err)
+	}
+	return dir, db, want
+}
+
+// spoil overwrites parts of db as data says: an offset of 4 bytes, a count of one,
+// and up to 15 bytes to put there, and so on.
+func spoil(db, data []byte) []byte {
+	db = bytes.Clone(db)
+	for len(data) > 5 {
+		at, n := int(binary.LittleEndian.Uint32(data))%len(db), 1+int(data[4])%15
+		n = copy(db[at:], data[5:min(len(data), 5+n)])
+		data = data[5+n:]
+	}
+	return db
+}
+
+// FuzzPages: whatever the pages of a database hold, every call returns, with an
+// error or with what was stored, and nothing panics.
+func FuzzPages(f *testing.F) {
+	dir, db, want := fuzzed(f)
+	patch := func(at int, b ...byte) []byte {
+		return append(binary.LittleEndian.AppendUint32(nil, uint32(at)), append([]byte{byte(len(b) - 1)}, b...)...)
+	}
+	for page := range len(db) / pageBytes {
+		if page > 8 && page%4 != 0 {
+			continue // the first ones are the metas, the free list and the roots
+		}
+		at := page * pageBytes
+		f.Add(patch(at+8, 1, 0, 2, 0))                    // another kind of page
+		f.Add(patch(at+10, 0xff, 0xff))                   // more elements
+		f.Add(patch(at+12, 0xff, 0xff, 0xff, 0x7f))       // overflows
+		f.Add(patch(at+boltPageHeader+8, byte(page), 0))  // a branch that is its own child
+		f.Add(patch(at+boltPageHeader+4, 0xff, 0xff, 99)) // an element outside
+		f.Add(append(patch(at+100, 1, 2, 3), patch(at+2000, 9, 9, 9)...))
+	}
+	path := filepath.Join(dir, databaseName)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		hang := time.AfterFunc(20*time.Second, func() { panic("it does not come to an end") })
+		defer hang.Stop()
+		spoiled := spoil(db, data)
+		if err := os.WriteFile(path, spoiled, fileMode); err != nil {
+			t.Fatal(err)
+		}
+		th, err := Open(dir)
+		if err != nil {
+			return
+		}
+		report, err := th.Check(ctx)
+		sound := err == nil && len(report.Faults) == 0
+		n := 0
+		for e, err := range th.Events(ctx, Query{}) {
+			if err != nil {
+				if sound {
+					t.Fatalf("check finds nothing, and then: %v", err)
+				}
+				break
+			}
+			if n >= len(want) || !bytes.Equal(e.AppendJSON(nil), want[n]) {
+				if sound || n >= len(want) || e.ID == int64(n+1) {
+					t.Fatalf("event %d is %s", n+1, e.AppendJSON(nil))
+				}
+				break
+			}
+			n++
+		}
+		if sound && n != len(want) {
+			t.Fatalf("check finds nothing, and there are %d events of %d", n, len(want))
+		}
+		th.Info(ctx)
+		th.Snapshot(ctx)
+		for range th.DeadLetters(ctx, Letters{}) {
+		}
+		th.Events(ctx, Query{Filter: "source = 's1' AND content LIKE '%9'"})(func(event.Event, error) bool { return true })
+		th.Push(ctx, event.Draft{Source: "new", Type: "t", Content: "c", DedupeKey: "content 3"})
+		th.Compact(ctx)
+	})
+}
+
+// FuzzLines: whatever events.jsonl holds, no event is lost by it, a push works, and
+// its line is the last one.
+func FuzzLines(f *testing.F) {
+	dir := filepath.Join(f.TempDir(), "inbox")
+	th, err := Init(dir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for range 3 {
+		if err := pushFourth(th); err != nil {
+			f.Fatal(err)
+		}
+	}
+	db, err := os.ReadFile(filepath.Join(dir, databaseName))
+	if err != nil {
+		f.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add(text[:len(text)-5])
+	f.Add(append(bytes.Clone(text), "\n\n{}\n{\"id\":9"...))
+	f.Add([]byte("{\"id\":3,\"created_at\":\"\"}\n"))
+	f.Add([]byte("{\"id\":-1,\"created_at\":\"x\"}\n{\"id\":99999999999999999999,\"created_at\":\"x\"}"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		for name, data := range map[string][]byte{databaseName: db, "events.jsonl": lines} {
+			if err := os.WriteFile(filepath.Join(dir, name), data, fileMode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: "new"})
+		if err != nil || e.ID != 4 {
+			t.Fatalf("push: %v, %v", e, err)
+		}
+		now, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+		if want := append(e.AppendJSON(nil), '\n'); err != nil || !bytes.HasSuffix(now, want) {
+			t.Fatalf("the file ends with %q (%v)", now[max(0, len(now)-200):], err)
+		}
+		report, err := th.Check(ctx)
+		if err != nil || report.Events != 4 {
+			t.Fatalf("check: %+v, %v", report, err)
+		}
+	})
+}
