@@ -117,6 +117,9 @@ var damages = []damage{
 // crash or hang, and what it prints with exit code 0 must be right.
 func TestDamage(t *testing.T) {
 	rounds := 6
+	if sample {
+		rounds = 40
+	}
 	if full {
 		rounds = 200
 	}

@@ -37,7 +37,11 @@ func TestPlanted(t *testing.T) {
 		t.Run(p.bug, func(t *testing.T) {
 			for _, bug := range []string{"", p.bug} {
 				cmd := exec.Command("go", "test", "-count=1", "-timeout=120s", "-run", p.test, ".")
-				cmd.Env = append(os.Environ(), "THREAD_PLANTED=", "THREAD_TAGS=planted", "THREAD_PLANT="+bug)
+				cmd.Env = os.Environ()
+				if p.bug == "loops not noticed" { // most loops end at a key out of order
+					cmd.Env = append(cmd.Env, "THREAD_CRASH=sample")
+				}
+				cmd.Env = append(cmd.Env, "THREAD_PLANTED=", "THREAD_TAGS=planted", "THREAD_PLANT="+bug)
 				out, err := cmd.CombinedOutput()
 				if bug == "" && err != nil {
 					t.Fatalf("%s fails without a bug: %s", p.test, out)
