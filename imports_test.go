@@ -28,18 +28,20 @@ var permitted = map[string]string{
 	"thread/lane":    "",
 	"thread/watch":   "github.com/fsnotify/fsnotify",
 
-	"thread/engine": "thread/event thread/internal/planted thread/filter thread/index thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
+	"thread/engine": "thread/event thread/internal/planted thread/filter thread/index thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
 
 	"thread/dispatch": "thread/engine thread/event thread/filter thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/consume":  "thread/engine thread/watch",
 	"thread/compat":   "thread/engine thread/event thread/filter thread/jsonlog thread/lock thread/watch modernc.org/sqlite",
+
+	"thread/serve": "thread/dispatch thread/engine thread/event thread/lane thread/lock thread/watch golang.org/x/sys",
 
 	"thread/survive":       "", // tests only
 	"thread/survive/guest": "golang.org/x/sys",
 
 	"thread/tools/sbom": "",
 
-	"thread/cmd/thread": "thread/compat thread/consume thread/dispatch thread/engine thread/event thread/filter thread/jsonlog thread/lock thread/watch github.com/alecthomas/kong golang.org/x/sys",
+	"thread/cmd/thread": "thread/compat thread/consume thread/dispatch thread/engine thread/event thread/filter thread/jsonlog thread/lane thread/lock thread/serve thread/watch github.com/alecthomas/kong golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 }
 
 func TestImportsPointDown(t *testing.T) {

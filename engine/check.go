@@ -50,6 +50,11 @@ const maxFaults = 1000
 // look: those of Open, ErrBusy, and ErrCorrupt when not even a meta page of the
 // database is whole.
 func (t *Thread) Check(ctx context.Context) (*CheckReport, error) {
+	if t.isClosed() {
+		return nil, ErrClosed
+	}
+	// What is looked at stays as it is: nothing scheduled is released.
+	t = &Thread{dir: t.dir, lockWait: t.lockWait, now: t.now, maxGroup: t.maxGroup, still: true}
 	c := &checker{t: t, report: new(CheckReport)}
 	if err := c.database(ctx); err != nil {
 		return nil, err
@@ -86,6 +91,7 @@ type checker struct {
 	tail     int64
 	lastID   int64
 	ordinals map[uint64]string
+	entries  map[string]string // keys of schedules in the queue, and their names
 }
 
 func (c *checker) fault(place, what string) {
@@ -146,6 +152,7 @@ func (c *checker) database(ctx context.Context) error {
 			c.foreign(w, name, buckets[name], 0)
 		}
 	}
+	c.orphanEntries()
 	c.linesAhead()
 	c.report.FreePages = w.free()
 	c.report.Pages = int64(len(w.used)) - c.report.FreePages
@@ -231,12 +238,18 @@ func (c *checker) ourBuckets(w *treeWalk, buckets map[string][]byte) error {
 	return nil
 }
 
-// foreign looks at a bucket of another package of this program: its pages, not
-// its records.
+// foreign looks at a bucket that not every thread has: its pages, and its records
+// where one that is damaged would keep everybody from writing.
 func (c *checker) foreign(w *treeWalk, name string, head []byte, depth int) {
 	w.bucket(name, head, func(e *element) {
 		if e.bucket && depth < maxTreeDepth {
 			c.foreign(w, name+"/"+string(e.key), e.value, depth+1)
+		}
+		switch name {
+		case string(bucketScheduled):
+			c.scheduled(e)
+		case string(bucketSchedules):
+			c.schedule(e)
 		}
 	})
 }

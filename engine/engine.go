@@ -49,6 +49,9 @@ type Thread struct {
 	closed  bool
 	waiting []*write
 	writing bool
+
+	onRelease func(source string) // nil: nobody
+	still     bool                // reads release nothing
 }
 
 // Option configures a handle.
@@ -59,9 +62,15 @@ type Option func(*Thread)
 // sooner.
 func WithLockWait(d time.Duration) Option { return func(t *Thread) { t.lockWait = d } }
 
-// WithClock sets the clock that stamps events and progress. No decision depends
-// on it.
+// WithClock sets the clock that stamps events and progress, and says which of
+// what is scheduled has fallen due. No other decision depends on it.
 func WithClock(now func() time.Time) Option { return func(t *Thread) { t.now = now } }
+
+// WithOnRelease sets a function that is told when a call has released scheduled
+// events in a thread that has subscriptions, whichever call it was: handlers may
+// have to be started, which is not the engine's business. It is given the source
+// of the last event, nothing is locked meanwhile, and the call returns after it.
+func WithOnRelease(fn func(source string)) Option { return func(t *Thread) { t.onRelease = fn } }
 
 func newThread(dir string, opts []Option) (*Thread, error) {
 	abs, err := filepath.Abs(dir)

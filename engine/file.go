@@ -117,13 +117,35 @@ func (t *Thread) lockDatabase(ctx context.Context, flag int, m lock.Mode, check 
 	}
 }
 
-// read runs fn in a read transaction.
+// read runs fn in a read transaction, after what has fallen due was released.
+// Where that cannot be done, as on a read-only medium, fn reads what is there.
 func (t *Thread) read(ctx context.Context, fn func(tx *Tx) error) error {
+	err := t.readOnce(ctx, !t.still, fn)
+	for errors.Is(err, errOverdue) {
+		if rerr := t.Update(ctx, func(*Tx) error { return nil }); rerr != nil {
+			return t.readOnce(ctx, false, fn)
+		}
+		err = t.readOnce(ctx, true, fn)
+	}
+	return err
+}
+
+// readOnce runs fn, or with release returns errOverdue when there is something
+// to be released first.
+func (t *Thread) readOnce(ctx context.Context, release bool, fn func(tx *Tx) error) error {
 	db, err := t.open(ctx, lock.Shared)
 	if err != nil {
 		return err
 	}
-	return t.view(db, fn)
+	return t.view(db, func(tx *Tx) error {
+		if release {
+			// What is damaged is the business of writers: the rest can be read.
+			if overdue, err := tx.overdue(); overdue && err == nil {
+				return errOverdue
+			}
+		}
+		return fn(tx)
+	})
 }
 
 // view runs fn in a read transaction and closes db.

@@ -35,6 +35,8 @@ import (
 //	dedupe         'k' and a dedupe key → key record
 //	dedupe_expiry  when the key expires, 8 bytes of milliseconds since 1970, and
 //	               the event's id, 8 bytes → 'k' and the dedupe key, crc
+//	scheduled      what is to be pushed later, see schedule.go
+//	schedules      what is to be pushed again and again, see schedule.go
 //	receipts       token of an offer, 16 bytes → receipt (see offer.go)
 //
 // A letter key is 'c', the length of the consumer's id in 2 bytes, that id, and

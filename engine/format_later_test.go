@@ -1,3 +1,5 @@
+//go:build !noserve
+
 package engine
 
 import (
@@ -45,10 +47,16 @@ func TestFormatOfLaterBuckets(t *testing.T) {
 	}
 	_, err = th.RetryDead(ctx, []DeadLetter{{Consumer: "c", Event: event.Event{ID: 2}}})
 	must(err)
+	sub := "sub"
+	draft := event.Draft{Source: "s", Type: "t", Subtype: &sub, Content: "x", DedupeKey: "key 9", DedupeWindow: time.Hour}
+	_, err = th.PushAt(ctx, draft, now.Add(time.Hour))
+	must(err)
+	_, err = th.AddSchedule(ctx, Schedule{Name: "n", Spec: "@every 1h", Draft: event.Draft{Source: "cron", Type: "tick"}})
+	must(err)
 
 	var b strings.Builder
 	must(th.View(ctx, func(tx *Tx) error {
-		for _, name := range [][]byte{bucketDeliveries, bucketDead, bucketRetries, bucketDedupe, bucketDedupeExpiry} {
+		for _, name := range [][]byte{bucketDeliveries, bucketDead, bucketRetries, bucketDedupe, bucketDedupeExpiry, bucketScheduled, bucketSchedules} {
 			fmt.Fprintf(&b, "%s\n", name)
 			err := tx.b.Bucket(name).ForEach(func(k, v []byte) error {
 				fmt.Fprintf(&b, "  %s\n    %s\n", hex.EncodeToString(k), hex.EncodeToString(v))

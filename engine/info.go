@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"math"
+	"time"
 
 	"thread/event"
 	"thread/filter"
@@ -15,6 +16,8 @@ type Info struct {
 	Stored        int64 // events still here
 	Newest        int64 // the newest id, 0 when there was never one
 	Subscriptions []ConsumerInfo
+	Scheduled     int64     // delayed events and schedules
+	NextScheduled time.Time // when the next of them is due, zero for never
 }
 
 // ConsumerInfo is a subscription and how far its consumer is.
@@ -34,6 +37,12 @@ type ConsumerInfo struct {
 func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 	err = t.View(ctx, func(tx *Tx) error {
 		info = Info{Dir: t.dir, EventCount: tx.st.count, Stored: tx.st.stored, Newest: tx.st.head}
+		if info.Scheduled, err = tx.countScheduled(); err != nil {
+			return err
+		}
+		if info.NextScheduled, err = tx.nextScheduled(); err != nil {
+			return err
+		}
 		list, err := tx.subscriptionList()
 		if err != nil {
 			return err

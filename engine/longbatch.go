@@ -27,6 +27,10 @@ type longBatch struct {
 }
 
 func (t *Thread) pushLongBatch(ctx context.Context, sp *spool) (Batch, error) {
+	// What is due comes first. Others may be faster, which changes the order only.
+	if err := t.read(ctx, func(*Tx) error { return nil }); err != nil {
+		return Batch{}, err
+	}
 	in, err := sp.reader()
 	if err != nil {
 		return Batch{}, err

@@ -246,6 +246,8 @@ func (tx *Tx) pushGroup(group []*write, others *offers) (err error) {
 // same, ended is told, and the next write heals the file. It waits at the gate
 // unless it was given it, and lets go of it after locked.
 func (t *Thread) lockedWrite(ctx context.Context, g *gate, locked func(), fn func(tx *Tx) error, ended func(err, warning error)) (err error) {
+	tell := func() {}
+	defer func() { tell() }() // after the database is closed
 	if g == nil {
 		if g, err = t.gate(ctx, lock.Exclusive); err != nil {
 			return err
@@ -280,8 +282,16 @@ func (t *Thread) lockedWrite(ctx context.Context, g *gate, locked func(), fn fun
 		log := lines{t: t, tx: tx}
 		defer log.close()
 		tx.pushed = log.add
+		source, released, err := tx.release()
+		if err != nil {
+			return err
+		}
 		if err := fn(tx); err != nil {
 			return err
+		}
+		if released && t.onRelease != nil && tx.hasSubscriptions() {
+			// Also when the outcome is unknown: a look too many does no harm.
+			tell = func() { t.onRelease(source) }
 		}
 		if planted.Bug("line before commit") {
 			_ = log.write()

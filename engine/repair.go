@@ -235,6 +235,7 @@ func (s *salvage) writeRest(r *Restore) {
 		}
 		s.report.Progress++
 	}
+	s.soundSchedules()
 	for _, x := range s.extras {
 		if err := r.Extra(x); err != nil {
 			s.problem("bucket %q: %v", x.Bucket, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"thread/event"
@@ -25,6 +26,9 @@ type Subscription struct {
 	AckOnSuccess bool
 	// Paused keeps dispatch and consume from giving out events (see Pause).
 	Paused bool
+	// Lane is the global lane in which a resident process runs the handler; ""
+	// for the lane main.
+	Lane string
 
 	ordinal uint64            // subscriptions are listed in the order they were made
 	unknown map[uint64][]byte // fields of a newer version, kept as they are
@@ -53,9 +57,13 @@ const (
 	fieldTimeout      = 4 // 8 bytes, nanoseconds
 	fieldAckOnSuccess = 5 // empty
 	fieldPaused       = 6 // empty
+	fieldLane         = 7
 )
 
-const maxHandlerBytes = 1 << 20
+const (
+	maxHandlerBytes = 1 << 20
+	maxLaneBytes    = 200
+)
 
 func consumerKey(consumer string) []byte { return append([]byte{'c'}, consumer...) }
 
@@ -81,6 +89,9 @@ func (s *Subscription) encode() []byte {
 	}
 	if s.Paused {
 		b = appendField(b, fieldPaused, "")
+	}
+	if s.Lane != "" {
+		b = appendField(b, fieldLane, s.Lane)
 	}
 	tags := make([]uint64, 0, len(s.unknown))
 	for tag := range s.unknown {
@@ -129,6 +140,8 @@ func decodeSubscription(key, value []byte) (*Subscription, error) {
 			s.AckOnSuccess = true
 		case fieldPaused:
 			s.Paused = true
+		case fieldLane:
+			s.Lane = string(v)
 		default:
 			if s.unknown == nil {
 				s.unknown = make(map[uint64][]byte)
@@ -190,6 +203,9 @@ func (s *Subscription) validate() error {
 	}
 	if s.Timeout < 0 {
 		return invalidf("timeout is negative")
+	}
+	if len(s.Lane) > maxLaneBytes || strings.HasPrefix(s.Lane, "session:") || strings.TrimSpace(s.Lane) != s.Lane {
+		return invalidf("lane %q is no name of up to %d bytes without spaces around it that does not begin with \"session:\"", s.Lane, maxLaneBytes)
 	}
 	if s.Where() == "" {
 		s.Filter = nil

@@ -103,7 +103,8 @@ func (tx *Tx) Bucket(name string) (*bbolt.Bucket, error) {
 	switch name {
 	case string(bucketMeta), string(bucketEvents), string(bucketSeries), string(bucketSeriesByID),
 		string(bucketColumns), string(bucketSubscriptions), string(bucketProgress), string(bucketChecked), string(bucketDeliveries),
-		string(bucketDead), string(bucketRetries), string(bucketDedupe), string(bucketDedupeExpiry), string(bucketReceipts), "":
+		string(bucketDead), string(bucketRetries), string(bucketDedupe), string(bucketDedupeExpiry),
+		string(bucketReceipts), string(bucketScheduled), string(bucketSchedules), "":
 		return nil, invalidf("bucket %q is not free", name)
 	}
 	if !tx.b.Writable() {

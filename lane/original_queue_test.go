@@ -331,7 +331,8 @@ func TestOriginalQueue(t *testing.T) {
 }
 
 // The cases of src/gateway/server-lanes.test.ts that do not depend on suspended
-// lanes, which this package does not have.
+// lanes, which this package does not have. Nor does it make the keys of
+// conversations, which the cases 45 to 56 are about: callers bring their own.
 func TestOriginalServerLanes(t *testing.T) {
 	peak := func(t *testing.T, q *Queue, name string) int {
 		g := make(gate)
