@@ -140,7 +140,13 @@ func (r *run) loop(ctx context.Context) error {
 			if d.NotBefore.IsZero() && r.Mode != Follow {
 				return nil
 			}
-			if err := wait(ctx, w, d.NotBefore); err != nil && ctx.Err() == nil {
+			until := d.NotBefore
+			if r.Mode == Follow {
+				if until, err = r.scheduled(until); err != nil {
+					return err
+				}
+			}
+			if err := wait(ctx, w, until); err != nil && ctx.Err() == nil {
 				return err
 			}
 			continue
@@ -156,6 +162,20 @@ func (r *run) loop(ctx context.Context) error {
 		result = &res
 		reached("ended")
 	}
+}
+
+// scheduled returns when something that is scheduled falls due, if that is before
+// until: the look at that time releases it. Zero is never.
+func (r *run) scheduled(until time.Time) (time.Time, error) {
+	var at time.Time
+	err := patiently(func() (err error) {
+		at, err = r.t.NextScheduled(context.Background())
+		return err
+	})
+	if at.IsZero() || !until.IsZero() && until.Before(at) {
+		return until, err
+	}
+	return at, err
 }
 
 // wait returns when the thread is written, and when it is time. Without a

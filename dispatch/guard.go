@@ -1,27 +1,38 @@
 package dispatch
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
 
-// guardian keeps a guard beside this supervisor: a process that holds the other
-// end of a pipe and takes over when the pipe ends without a word. A guard that
-// dies is replaced, so that of the two, either may be killed.
+// guardian keeps a guard beside this process: one that holds the other end of a
+// pipe and takes over when the pipe ends without a word. A guard that dies is
+// replaced, so that of the two, either may be killed.
 type guardian struct {
-	room    *room
+	args []string // of the guard, without its parent's id
+	warn func(format string, args ...any) error
+	note func(format string, args ...any) error
+
 	mu      sync.Mutex
 	pipe    *os.File      // nil: no guard
-	leaving bool          // the supervisor is done
+	told    []byte        // what every guard is told when it starts
+	leaving bool          // this process is done
 	gone    chan struct{} // closed when the last guard has been waited for
 }
 
-func newGuardian(r *room) *guardian { return &guardian{room: r, gone: make(chan struct{})} }
+// newGuardian guards a supervisor of the room.
+func newGuardian(r *room) *guardian {
+	return &guardian{warn: r.log.Warn, note: r.log.Debug, gone: make(chan struct{}),
+		args: []string{superviseVerb, modeGuard, "-thread", r.t.Dir(), "-max", strconv.Itoa(r.max)}}
+}
 
 // start starts the first guard, before anything is done that would have to be
 // taken over.
@@ -41,7 +52,7 @@ func (g *guardian) keep(cmd *exec.Cmd, err error) {
 		g.mu.Unlock()
 	}
 	if err != nil {
-		g.room.log.Warn("supervise: no guard: %v", err)
+		_ = g.warn("supervise: no guard: %v", err)
 	}
 }
 
@@ -61,8 +72,7 @@ func (g *guardian) launch() (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer reader.Close()
-	cmd := exec.Command(exe, superviseVerb, modeGuard, "-thread", g.room.t.Dir(), "-max", strconv.Itoa(g.room.max),
-		"-parent", strconv.Itoa(os.Getpid()))
+	cmd := exec.Command(exe, append(slices.Clone(g.args), "-parent", strconv.Itoa(os.Getpid()))...)
 	cmd.Stdin = reader
 	detach(cmd)
 	if err := cmd.Start(); err != nil {
@@ -70,8 +80,19 @@ func (g *guardian) launch() (*exec.Cmd, error) {
 		return nil, err
 	}
 	g.pipe = writer
-	g.room.log.Debug("supervise: guarded by pid=%d", cmd.Process.Pid)
+	_ = g.note("supervise: guarded by pid=%d", cmd.Process.Pid)
+	_, _ = g.pipe.Write(g.told) // a dead guard's successor is told again
 	return cmd, nil
+}
+
+// tell passes text to the guard, and to every later one.
+func (g *guardian) tell(text string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told = append(g.told, text...)
+	if g.pipe != nil {
+		_, _ = g.pipe.Write([]byte(text)) // a dead guard's successor is told all
+	}
 }
 
 // dismiss tells the guard that there is nothing to take over, and waits for its
@@ -103,13 +124,38 @@ func (r *room) guard(ctx context.Context, parent int) error {
 	case err != nil && err != io.EOF:
 		return err
 	}
-	// The end of the pipe is not yet the end of the supervisor's locks.
+	awaitParent(parent)
+	r.log.Warn("supervise: a supervisor was killed, taking over")
+	return newSupervisor(r).work(ctx, nil)
+}
+
+// awaitParent returns when the process that started this one has ended: the end
+// of its pipe is not yet the end of its locks.
+func awaitParent(parent int) {
 	if os.Getppid() == parent {
 		awaitExit(parent)
 	}
 	for os.Getppid() == parent {
 		time.Sleep(parentPause)
 	}
-	r.log.Warn("supervise: a supervisor was killed, taking over")
-	return newSupervisor(r).work(ctx, nil)
+}
+
+// readTold reads what the guard of a resident process is told: paths, each ended
+// by a zero byte, until the pipe ends, or until the byte that dismisses it.
+func readTold(pipe io.Reader) (dirs []string, ok bool) {
+	in := bufio.NewReader(pipe)
+	for {
+		b, err := in.Peek(1)
+		if err != nil {
+			return dirs, false
+		}
+		if b[0] == dismissed {
+			return nil, true // no absolute path begins so
+		}
+		dir, err := in.ReadString(0)
+		if err != nil {
+			return dirs, false
+		}
+		dirs = append(dirs, strings.TrimSuffix(dir, "\x00"))
+	}
 }

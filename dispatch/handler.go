@@ -20,6 +20,7 @@ type handler struct {
 	due   engine.Due
 	runID string
 	acks  bool
+	host  *Host // nil in a supervisor
 }
 
 // exit says how a handler ended.
@@ -86,6 +87,9 @@ func (h *handler) runIn(ctx context.Context, tree *tree) (exit, error) {
 		return exit{}, err
 	}
 	out.started()
+	if h.host != nil && h.host.Started != nil {
+		h.host.Started(h.runID, cmd.Process.Pid)
+	}
 	h.log.Info("supervise: consumer=%s run=%s started pid=%d last_acked_id=%d", h.due.Consumer, h.runID, cmd.Process.Pid, h.due.Progress.LastAcked)
 	return h.wait(ctx, cmd, start)
 }
@@ -103,13 +107,21 @@ func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exi
 		defer timer.Stop()
 		limit = timer.C
 	}
-	late := false
+	var abort <-chan struct{}
+	if h.host != nil {
+		abort = h.host.Abort
+	}
+	late := "" // why it did not end by itself
 	select {
 	case <-ended:
 	case <-ctx.Done():
 		return exit{}, ctx.Err()
 	case <-limit:
-		late = true
+		late = fmt.Sprintf("timed out after %v", h.due.Timeout)
+	case <-abort:
+		late = "aborted"
+	}
+	if late != "" {
 		terminateGroup(cmd)
 		grace := time.NewTimer(killGrace)
 		defer grace.Stop()
@@ -124,8 +136,8 @@ func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exi
 	err := cmd.Wait()
 	var failed *exec.ExitError
 	switch {
-	case late:
-		return exit{cut: true, text: fmt.Sprintf("timed out after %v", h.due.Timeout)}, nil
+	case late != "":
+		return exit{cut: true, text: late}, nil
 	case err == nil:
 		return exit{ok: true, text: "exit 0"}, nil
 	case errors.As(err, &failed):

@@ -15,11 +15,16 @@ import (
 // supervisors of the others when they finish. It returns as soon as it has
 // handed over (contract T-59 to T-66).
 //
+// When a resident process serves the thread, Run leaves all that to it.
+//
 // A consumer that cannot be started is logged and does not stop the others. The
 // error is the engine's when the subscriptions cannot be read; it is logged too,
 // as nobody sees the output of a detached dispatch.
 func Run(ctx context.Context, t *engine.Thread, o Options) error {
 	r := newRoom(t, o)
+	if r.ping(pingPush, r.author()) {
+		return nil
+	}
 	err := r.dispatch(ctx)
 	if err != nil {
 		r.log.Error("dispatch: %v", err)
@@ -79,10 +84,18 @@ func (r *room) startAll(ctx context.Context, due []engine.Due, first bool) (repe
 // again, or a handler that answers into its own thread without ever acking
 // would run for ever.
 func (r *room) wantAfterPush(consumer string) want {
-	if os.Getenv(envConsumer) == consumer && os.Getenv(envDir) == r.t.Dir() && os.Getenv(envRunID) != "" {
+	if r.author() == consumer {
 		return r.wantFresh
 	}
 	return r.wantPending
+}
+
+// author is the consumer in whose handler this process runs, "" for none.
+func (r *room) author() string {
+	if os.Getenv(envDir) != r.t.Dir() || os.Getenv(envRunID) == "" {
+		return ""
+	}
+	return os.Getenv(envConsumer)
 }
 
 // spawn starts a supervisor for the claim, which goes over to it.

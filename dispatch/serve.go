@@ -46,7 +46,7 @@ func (s *supervisor) serve(ctx context.Context, c *claim) error {
 	n := note{State: stateRunning, RunID: newRunID(), StartedAt: time.Now(), EndedAt: c.note.EndedAt, Exit: c.note.Exit,
 		Seen: c.due.Newest, SeenRetried: c.due.Retried, streak: c.note.resumed()}
 	acks := c.due.AckOnSuccess || os.Getenv(envAck) == ackOnSuccess
-	h := handler{room: s.room, due: c.due, runID: n.RunID, acks: acks}
+	h := handler{room: s.room, due: c.due, runID: n.RunID, acks: acks, host: s.host}
 	if err := s.writeNote(consumer, n); err != nil {
 		s.report("supervise", consumer, err)
 	}
@@ -57,6 +57,9 @@ func (s *supervisor) serve(ctx context.Context, c *claim) error {
 	if err != nil {
 		s.report("supervise", consumer, err)
 		x = exit{text: err.Error()}
+	}
+	if s.host != nil && s.host.Ended != nil {
+		s.host.Ended(x.ok)
 	}
 	now := time.Now()
 	n.EndedAt, n.Exit = &now, x.text
@@ -96,6 +99,10 @@ func (h *handler) environment() []string {
 		popped = h.poppedPath(h.due.Consumer)
 	}
 	// The last value of a name counts.
-	return append(os.Environ(), envDir+"="+h.t.Dir(), envConsumer+"="+h.due.Consumer,
+	env := append(os.Environ(), envDir+"="+h.t.Dir(), envConsumer+"="+h.due.Consumer,
 		envLastAcked+"="+strconv.FormatInt(h.due.Progress.LastAcked, 10), envRunID+"="+h.runID, envPopped+"="+popped)
+	if h.host != nil && h.host.Env != nil {
+		env = append(env, h.host.Env()...)
+	}
+	return env
 }

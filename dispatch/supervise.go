@@ -19,6 +19,7 @@ const (
 	modeWork  = "work"  // run the claimed consumer, then whatever else is due
 	modeGuard = "guard" // take over when the supervisor at the other end of the pipe dies
 	modeWake  = "wake"  // ask notifier for a dispatch, or dispatch
+	modeHost  = "host"  // guard a resident process: take over in all of its threads
 )
 
 // Supervise is the body of the hidden subcommand. It expects to be a process of
@@ -41,7 +42,10 @@ func Supervise(ctx context.Context, args []string) error {
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
-	t, err := engine.Open(dir)
+	if args[0] == modeHost {
+		return guardHost(ctx, parent)
+	}
+	t, err := openThread(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -84,4 +88,13 @@ func (r *room) inherit(ctx context.Context, consumer string) (*claim, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// openThread opens a thread such that scheduled events that a look releases on
+// its way get a dispatch of their own.
+func openThread(ctx context.Context, dir string) (t *engine.Thread, err error) {
+	t, err = engine.Open(dir, engine.WithOnRelease(func(source string) {
+		_ = Wake(ctx, t, source) // which logs it
+	}))
+	return t, err
 }

@@ -21,6 +21,7 @@ type supervisor struct {
 	queue   []engine.Due       // seen due, not looked at again yet
 	waiting map[string]*waiter // to be retried
 	guard   *guardian
+	host    *Host // nil in a process of its own
 }
 
 type waiter struct {
@@ -100,10 +101,15 @@ func wait(ctx context.Context, d time.Duration) {
 
 // next claims the next consumer that has to run, and starts further supervisors
 // for the others while there are slots. It returns nil when a look at all
-// consumers found nothing to run, or when there is no slot.
+// consumers found nothing to run, when there is no slot, or when a resident
+// process has taken it upon itself to look.
 func (s *supervisor) next(ctx context.Context) (*claim, error) {
 	if err := s.prepare(); err != nil {
 		return nil, err
+	}
+	if s.ping(pingLook, "") {
+		s.queue = nil
+		return nil, nil
 	}
 	var mine *claim
 	for fresh := false; ; {

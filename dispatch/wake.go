@@ -29,20 +29,22 @@ const notifierCommand = "notifier"
 // notifierLimit bounds the call of notifier. It is not the push that waits.
 var notifierLimit = 2 * time.Second
 
-// Wake sees to it that the handlers are started after a push, as the environment
-// variable THREAD_DISPATCH says. It starts one detached process and returns at
-// once. source is that of the last event pushed. The error says that nothing
+// Wake sees to it that the handlers are started after a push. A resident process
+// that serves the thread is told, which takes one datagram. Without one, Wake
+// starts one detached process as the environment variable THREAD_DISPATCH says,
+// and returns at once. source is that of the last event pushed. The error says that nothing
 // could be started; it is logged, and the event is stored nevertheless.
 //
 // Call it only when the thread has a subscription.
 func Wake(ctx context.Context, t *engine.Thread, source string) error {
 	r := newRoom(t, Options{})
+	how := os.Getenv(envDispatch)
+	if how == wakeNone || r.ping(pingPush, r.author()) {
+		return nil
+	}
 	exe, err := executable()
 	if err == nil {
-		how := os.Getenv(envDispatch)
 		switch how {
-		case wakeNone:
-			return nil
 		case wakeNotifier, wakeSpawn:
 		case "", wakeAuto:
 			how = wakeSpawn
@@ -64,6 +66,10 @@ func Wake(ctx context.Context, t *engine.Thread, source string) error {
 	}
 	return err
 }
+
+// Rescheduled tells a resident process of the thread, if there is one, that
+// something is scheduled earlier than it knows.
+func Rescheduled(t *engine.Thread) { newRoom(t, Options{}).ping(pingSchedule, "") }
 
 // wakeDetached asks notifier to run a dispatch. Unless notifier has taken a new
 // task, it dispatches itself: "already exists" may be a task that has made its

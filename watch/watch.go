@@ -49,7 +49,7 @@ func (w *Watcher) Wait(ctx context.Context, until time.Time) error {
 			return nil
 		case e, ok := <-w.w.Events:
 			if !ok {
-				return errClosed
+				return ErrClosed
 			}
 			if !e.Has(fsnotify.Chmod) && concerns(e.Name) {
 				w.drain()
@@ -57,14 +57,15 @@ func (w *Watcher) Wait(ctx context.Context, until time.Time) error {
 			}
 		case _, ok := <-w.w.Errors:
 			if !ok {
-				return errClosed
+				return ErrClosed
 			}
 			return nil // an overflow: anything may have been written
 		}
 	}
 }
 
-var errClosed = errors.New("the watcher is closed")
+// ErrClosed says that the watcher is closed.
+var ErrClosed = errors.New("the watcher is closed")
 
 // drain takes what is there: one look answers all of it.
 func (w *Watcher) drain() {
