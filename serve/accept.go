@@ -1,0 +1,40 @@
+package serve
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// acceptPause is the time between attempts while the process has no descriptor
+// left, which nobody tells of.
+const acceptPause = 100 * time.Millisecond
+
+// accept passes the connections of l to talk, each in a goroutine of its own, at
+// most so many at once, until l is closed. As many again are passed to full, to be
+// told so, and those beyond are closed.
+func accept(l net.Listener, most int64, talk, full func(net.Conn)) {
+	var active atomic.Int64
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(acceptPause)
+			continue
+		}
+		do, n := talk, active.Add(1)
+		if n > most {
+			do = full
+		}
+		go func() {
+			defer active.Add(-1)
+			defer conn.Close()
+			if n <= 2*most {
+				do(conn)
+			}
+		}()
+	}
+}

@@ -1,0 +1,204 @@
+package serve
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// What Options.Listen offers is spoken here without net/http: that package costs
+// every start of the program, each push, 0.4 ms, and 2 MB of its size. Three
+// paths, GET and one request for each connection need little of it. (Package net
+// itself is linked anyway, by the SQLite driver.)
+
+const (
+	maxVisitors      = 64               // connections at once; more are told to come back
+	visitTime        = 5 * time.Second  // for the request to come
+	defaultWriteTime = 10 * time.Second // for any part of the answer to be taken
+	lingerTime       = time.Second      // for the client to close, see farewell
+)
+
+// web is the HTTP listener.
+type web struct {
+	s        *Server
+	listener net.Listener
+	token    string
+	local    bool            // only names of this host are served, see allowed
+	ctx      context.Context // ends when the draining begins
+}
+
+// ErrListen says that Options.Listen is no place to listen at, or not without
+// Options.Token.
+var ErrListen = errors.New("cannot listen")
+
+// listenWeb opens the listener of Options.Listen, which answers nobody yet.
+func (s *Server) listenWeb(ctx context.Context) (*web, error) {
+	w := &web{s: s, token: s.opts.Token, ctx: ctx}
+	path, local := strings.CutPrefix(s.opts.Listen, "unix:")
+	if local {
+		l, err := listenPath(path)
+		w.listener = l
+		return w, err
+	}
+	at, err := netip.ParseAddrPort(strings.Replace(s.opts.Listen, "localhost:", "127.0.0.1:", 1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w on %q: not ADDRESS:PORT nor unix:PATH", ErrListen, s.opts.Listen)
+	case !at.Addr().IsLoopback() && w.token == "":
+		return nil, fmt.Errorf("%w on %q: others than this host need a token", ErrListen, s.opts.Listen)
+	}
+	w.local = w.token == ""
+	w.listener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+	return w, err
+}
+
+// listenPath makes a socket in place of one that nobody listens on any more, and
+// of nothing else.
+func listenPath(path string) (net.Listener, error) {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("%w on %s: it is there and no socket", ErrListen, path)
+	}
+	if err == nil {
+		if conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
+			conn.Close()
+			return nil, &os.PathError{Op: "listen", Path: path, Err: syscall.EADDRINUSE}
+		}
+	}
+	return listenUnix(filepath.Dir(path), filepath.Base(path))
+}
+
+// serve answers until the listener is closed.
+func (w *web) serve() {
+	accept(w.listener, maxVisitors,
+		func(conn net.Conn) { w.visit(conn, visitTime, w.answer) },
+		func(conn net.Conn) {
+			w.visit(conn, lingerTime, func(net.Conn, *httpRequest) error {
+				return &httpError{503, "too many connections"}
+			})
+		})
+}
+
+// visit reads a request and has it answered. An *httpError says that nothing was
+// written.
+func (w *web) visit(conn net.Conn, patience time.Duration, answer func(net.Conn, *httpRequest) error) {
+	conn.SetReadDeadline(time.Now().Add(patience))
+	q, err := readHTTP(conn)
+	conn.SetReadDeadline(time.Time{})
+	conn.SetWriteDeadline(time.Now().Add(w.s.opts.writeTime))
+	if err == nil {
+		err = answer(conn, &q)
+	}
+	var refused *httpError
+	if errors.As(err, &refused) {
+		refuse(conn, refused)
+	}
+	farewell(conn)
+}
+
+// answer does what was asked for.
+func (w *web) answer(conn net.Conn, q *httpRequest) error {
+	if err := w.allowed(q); err != nil {
+		return err
+	}
+	switch q.path {
+	case "/healthz":
+		return w.health(conn)
+	case "/metrics":
+		return respond(conn, 200, "text/plain; version=0.0.4; charset=utf-8", w.s.appendMetrics(nil))
+	case "/events":
+		return w.stream(conn, q)
+	}
+	return &httpError{404, "there are /healthz, /metrics and /events"}
+}
+
+// allowed checks the token. Without one, a web page from elsewhere must not reach
+// this host by a name of its own: then the name has to be an address or localhost.
+func (w *web) allowed(q *httpRequest) error {
+	if w.token != "" {
+		scheme, token, _ := strings.Cut(q.auth, " ")
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare([]byte(token), []byte(w.token)) != 1 {
+			return &httpError{401, "the token is missing or wrong"}
+		}
+		return nil
+	}
+	if !w.local || q.host == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(q.host)
+	if err != nil {
+		host = q.host
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && !strings.EqualFold(host, "localhost") {
+		return &httpError{403, "this host is not known by that name"}
+	}
+	return nil
+}
+
+// health tells whether this process is of use.
+func (w *web) health(conn net.Conn) error {
+	if w.ctx.Err() != nil {
+		return errDraining
+	}
+	alive := make(chan struct{})
+	go func() {
+		w.s.Alive()
+		close(alive)
+	}()
+	timer := time.NewTimer(visitTime)
+	defer timer.Stop()
+	select {
+	case <-alive:
+		return respond(conn, 200, "text/plain; charset=utf-8", []byte("ok\n"))
+	case <-timer.C:
+		return &httpError{503, "stuck"}
+	}
+}
+
+var errDraining = &httpError{503, "draining"}
+
+var statusText = map[int]string{
+	200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+	431: "Request Header Fields Too Large", 503: "Service Unavailable",
+}
+
+// appendHead appends the status line and the fields that every answer has.
+func appendHead(b []byte, status int, contentType string) []byte {
+	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n",
+		status, statusText[status], contentType)
+	switch status {
+	case 401:
+		b = append(b, "WWW-Authenticate: Bearer\r\n"...)
+	case 405:
+		b = append(b, "Allow: GET\r\n"...)
+	}
+	return b
+}
+
+func respond(conn net.Conn, status int, contentType string, body []byte) error {
+	b := fmt.Appendf(appendHead(nil, status, contentType), "Content-Length: %d\r\n\r\n", len(body))
+	_, err := conn.Write(append(b, body...))
+	return err
+}
+
+func refuse(conn net.Conn, e *httpError) {
+	_ = respond(conn, e.status, "text/plain; charset=utf-8", []byte(e.reason+"\n"))
+}
+
+// farewell ends the connection such that the answer arrives: closing one with
+// unread input makes the kernel throw it away.
+func farewell(conn net.Conn) {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		conn.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, conn, 64<<10)
+	}
+}

@@ -1,0 +1,75 @@
+//go:build linux
+
+package serve
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestManager: states and watchdog messages arrive at the manager's socket, and
+// handlers do not inherit its variables.
+func TestManager(t *testing.T) {
+	for _, name := range []string{filepath.Join(t.TempDir(), "notify"), "@thread-test-" + strconv.Itoa(os.Getpid())} {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		bound := name
+		if name[0] == '@' {
+			bound = "\x00" + name[1:]
+		}
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: bound}); err != nil {
+			t.Fatal(err)
+		}
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20})
+		t.Setenv("NOTIFY_SOCKET", name)
+		t.Setenv("WATCHDOG_USEC", "20000")
+		t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+		m := FindManager()
+		for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
+			if _, set := os.LookupEnv(name); set {
+				t.Errorf("%s is still set", name)
+			}
+		}
+		if err := m.Tell("READY=1"); err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan bool, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go m.Feed(ctx, func() {
+			select {
+			case asked <- true:
+			default:
+			}
+		})
+		for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {
+			buf := make([]byte, 100)
+			n, err := unix.Read(fd, buf)
+			if err != nil || string(buf[:n]) != want {
+				t.Errorf("%q %v, want %q", buf[:max(n, 0)], err, want)
+			}
+		}
+		<-asked
+	}
+}
+
+// TestManagerOfAnother: a watchdog meant for another process, or no manager.
+func TestManagerOfAnother(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	t.Setenv("WATCHDOG_USEC", "20000")
+	t.Setenv("WATCHDOG_PID", "1")
+	m := FindManager()
+	if err := m.Tell("READY=1"); err != nil || m.dog != time.Duration(0) {
+		t.Errorf("%+v %v", m, err)
+	}
+	m.Feed(t.Context(), func() { t.Error("asked") })
+}

@@ -1,0 +1,5 @@
+package serve
+
+import "errors"
+
+func send(string, string) error { return errors.ErrUnsupported }
