@@ -84,11 +84,17 @@ func (a *app) warn(format string, args ...any) {
 }
 
 // open opens the thread directory that a --thread flag names.
-func (a *app) open(dir string) (*engine.Thread, error) {
+func (a *app) open(dir string) (t *engine.Thread, err error) {
 	if err := a.setDir("--thread", dir); err != nil {
 		return nil, err
 	}
-	return engine.Open(a.dir)
+	// Any command may be the one that finds a scheduled event due.
+	t, err = engine.Open(a.dir, engine.WithOnRelease(func(source string) {
+		if err := wake(context.Background(), t, source); err != nil {
+			a.logWarning("a scheduled event is stored, but no handler could be started: %v; run thread dispatch --thread %s", err, a.dir)
+		}
+	}))
+	return t, err
 }
 
 // openFor opens the thread directory for a verb about one consumer.

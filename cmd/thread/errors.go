@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"thread/dispatch"
 	"thread/engine"
 	"thread/event"
 	"thread/filter"
@@ -67,6 +68,7 @@ func (a *app) rules() []rule {
 		{engine.ErrPaused, 1, "", "run thread resume"},
 		{engine.ErrSubscriptionExists, 1, "", "run thread unsubscribe first"},
 		{engine.ErrIDsExhausted, 1, "", "start another thread with thread init"},
+		{dispatch.ErrServed, 1, "", "stop that thread serve, or leave the thread to it"},
 		{filter.ErrRuntime, 2, "", "guard the term that fails, for example json_valid(content) AND …"},
 		{event.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},
 		{engine.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},

@@ -30,6 +30,12 @@ func appendInfoJSON(b []byte, info engine.Info, consumers []consumer) []byte {
 	top.buf = append(top.buf, ']')
 	top.number("stored_count", info.Stored)
 	top.number("last_event_id", info.Newest)
+	top.number("scheduled_count", info.Scheduled)
+	var next *time.Time
+	if info.Scheduled > 0 {
+		next = &info.NextScheduled
+	}
+	top.time("next_scheduled_at", next)
 	top.text("thread", &info.Dir)
 	return append(top.buf, "\n}\n"...)
 }
@@ -42,6 +48,7 @@ func (o *indented) consumer(c *consumer) {
 	o.text("updated_at", c.UpdatedAt)
 	o.number("timeout_ms", c.Timeout.Milliseconds())
 	o.boolean("ack_on_success", c.AckOnSuccess)
+	o.optional("lane", c.Lane)
 	if c.pendingErr == nil {
 		o.number("pending_count", c.pending)
 		o.optional("oldest_pending_at", c.oldest)

@@ -13,6 +13,9 @@ import (
 // after those of each consumer what is pending and how its handler is doing.
 func appendInfoText(b []byte, info engine.Info, consumers []consumer, now time.Time) []byte {
 	b = fmt.Appendf(b, "Thread: %s\nEvents: %d\nSubscriptions: %d\n", printable(info.Dir), info.EventCount, len(consumers))
+	if info.Scheduled > 0 {
+		b = fmt.Appendf(b, "Scheduled: %d (next: %s)\n", info.Scheduled, event.FormatTime(info.NextScheduled))
+	}
 	for i := range consumers {
 		c := &consumers[i]
 		where, updated := "(none)", "(never)"

@@ -22,6 +22,8 @@ type pushCmd struct {
 	File    text `name:"content-file" placeholder:"FILE" help:"Read the payload from this file, instead of --content."`
 	Key     text `name:"dedupe-key" placeholder:"KEY" help:"Store nothing if an event was pushed with this key before, and print the first one's id."`
 	Window  text `name:"dedupe-window" placeholder:"DURATION" help:"How long a key counts (default 24h); also for dedupe_key in a batch."`
+	Delay   text `placeholder:"DURATION" help:"Push it after this time, for example 10m. It gets its id then."`
+	At      text `placeholder:"TIME" help:"Push it at this time, for example 2026-01-31T09:00:00Z, or without Z in local time."`
 	Batch   bool `help:"Read events from stdin, one JSON object per line with source, type, content and optionally subtype and dedupe_key."`
 	Quiet   bool `help:"Print nothing."`
 	jsonFlag
@@ -65,6 +67,9 @@ func (c *pushCmd) run(ctx context.Context, a *app) error {
 			return err
 		}
 		drafts = within(drafts, window)
+	}
+	if c.Delay.set || c.At.set {
+		return c.pushLater(ctx, a, t, draft)
 	}
 	b, err := t.PushAll(ctx, drafts)
 	if err != nil {

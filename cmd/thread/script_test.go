@@ -52,6 +52,10 @@ func TestScripts(t *testing.T) {
 			"snapshot":  snapshot,
 			"unchanged": unchanged,
 			"await":     await,
+
+			"signal":      signalBackground,
+			"await-serve": awaitServe,
+			"await-log":   awaitLog,
 		},
 	})
 }
@@ -168,6 +172,50 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		case <-tick.C:
 		case <-deadline:
 			ts.Fatalf("%s does not reach %d lines; it holds:\n%s", args[0], want, data)
+		}
+	}
+}
+
+// signalBackground NAME: sends the signal to the command in the background.
+func signalBackground(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 || len(ts.BackgroundCmds()) != 1 {
+		ts.Fatalf("usage: signal name, with one command in the background")
+	}
+	ts.Check(exec.Command("kill", "-"+args[0], strconv.Itoa(ts.BackgroundCmds()[0].Process.Pid)).Run())
+}
+
+// awaitServe DIR: waits, for at most 20 s, until a thread serve answers for it.
+func awaitServe(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: await-serve dir")
+	}
+	repeat(ts, func() error { return ts.Exec("thread", "lanes", "--thread", args[0]) })
+}
+
+// awaitLog FILE TEXT: waits, for at most 20 s, until the file holds the text.
+func awaitLog(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await-log file text")
+	}
+	repeat(ts, func() error {
+		data, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && !bytes.Contains(data, []byte(args[1])) {
+			err = fmt.Errorf("%s does not hold %q:\n%s", args[0], args[1], data)
+		}
+		return err
+	})
+}
+
+// repeat calls f until it returns nil.
+func repeat(ts *testscript.TestScript, f func() error) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for err := f(); err != nil; err = f() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("%v", err)
 		}
 	}
 }

@@ -15,6 +15,8 @@ type subscribeCmd struct {
 	Handler  text `placeholder:"CMD" help:"The command, run by sh -c when a matching event is unread. Required without --replace."`
 	Filter   text `placeholder:"WHERE" help:"Only events that match, for example \"type = 'message'\"; without it all."`
 	Timeout  text `placeholder:"DURATION" help:"End the handler after this time, for example 90s or 10m; without it never."`
+	Lane     text `placeholder:"NAME" help:"The lane in which thread serve runs the handler: main, cron, subagent or one of your own (default main)."`
+	Session  text `hidden:""` // refused in words
 	Ack      text `placeholder:"on-success" help:"With on-success, a handler that exits 0 acks what it popped."`
 	From     text `placeholder:"WHERE" help:"Where to begin: beginning, end, or the id of the last event that counts as processed. Without it after what was acked before."`
 	Replace  bool `help:"Change a subscription that exists, in what is given, and keep its position."`
@@ -95,6 +97,9 @@ func (c *subscribeCmd) run(ctx context.Context, a *app) error {
 
 // change returns what the flags change of a subscription.
 func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
+	if c.Session.set {
+		return nil, usage("--session is not supported: a consumer is one session, as handlers pop by a single last_acked_id", "subscribe a consumer with a --filter for each conversation, see docs/SERVE.md")
+	}
 	var timeout time.Duration
 	if c.Timeout.set {
 		var err error
@@ -117,6 +122,9 @@ func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 		}
 		if c.Ack.set {
 			s.AckOnSuccess = true
+		}
+		if c.Lane.set {
+			s.Lane = c.Lane.value
 		}
 		if s.Where() == "" {
 			s.Filter = nil

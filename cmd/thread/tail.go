@@ -63,7 +63,12 @@ func (c *tailCmd) run(ctx context.Context, a *app) error {
 		if err = a.out.flush(); err != nil {
 			break
 		}
-		if err = w.Wait(ctx, time.Time{}); err != nil {
+		// A look at the time of what is scheduled next releases it.
+		var next time.Time
+		if next, err = t.NextScheduled(ctx); err != nil {
+			break
+		}
+		if err = w.Wait(ctx, next); err != nil {
 			break
 		}
 		for e, eerr := range t.Events(ctx, engine.Query{After: last, Filter: c.Filter.value}) {

@@ -19,6 +19,8 @@ func verbs() []*verb {
 		deadRetryVerb(), deadDropVerb(), infoVerb(), whyVerb(), dispatchVerb(), filterCheckVerb(), filterTestVerb(),
 		importVerb(), exportVerb(), mirrorVerb(),
 		checkVerb(), repairVerb(), compactVerb(), pruneVerb(),
+		serveVerb(), scheduleAddVerb(), scheduleListVerb(), scheduleRemoveVerb(),
+		runsVerb(), lanesVerb(), sendVerb(), abortVerb(), waitVerb(),
 		completionVerb(),
 	}
 }
@@ -30,6 +32,8 @@ func groupOf(group string) []*verb {
 		return []*verb{filterCheckVerb(), filterTestVerb()}
 	case "dead":
 		return []*verb{deadListVerb(), deadShowVerb(), deadRetryVerb(), deadDropVerb()}
+	case "schedule":
+		return []*verb{scheduleAddVerb(), scheduleListVerb(), scheduleRemoveVerb()}
 	}
 	return nil
 }
@@ -100,6 +104,31 @@ func lookup(args []string) (*verb, []string) {
 		entry = compactVerb
 	case "prune":
 		entry = pruneVerb
+	case "serve":
+		entry = serveVerb
+	case "runs":
+		entry = runsVerb
+	case "lanes":
+		entry = lanesVerb
+	case "send":
+		entry = sendVerb
+	case "abort":
+		entry = abortVerb
+	case "wait":
+		entry = waitVerb
+	case "schedule":
+		if len(args) < 2 {
+			return nil, nil
+		}
+		switch args[1] {
+		case "add":
+			return scheduleAddVerb(), args[2:]
+		case "list":
+			return scheduleListVerb(), args[2:]
+		case "remove":
+			return scheduleRemoveVerb(), args[2:]
+		}
+		return nil, nil
 	case "filter":
 		if len(args) < 2 {
 			return nil, nil

@@ -1,0 +1,52 @@
+//go:build !noserve
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"thread/serve"
+)
+
+type lanesCmd struct {
+	threadFlags
+	jsonFlag
+}
+
+func lanesVerb() *verb {
+	return &verb{
+		name:    "lanes",
+		summary: "Show the lanes of thread serve",
+		details: `For each lane that is in use or configured: how many handlers run in it, its
+limit, how many wait and for how long the first of them. A thread serve has its
+lanes in common for all of its threads.`,
+		examples: `thread lanes --thread ./inbox`,
+		grammar:  func() command { return new(lanesCmd) },
+	}
+}
+
+func (c *lanesCmd) run(_ context.Context, a *app) error {
+	answer, err := a.ask(c.Thread.value, serve.Request{Op: "lanes"})
+	if err != nil {
+		return err
+	}
+	for _, l := range answer.Lanes {
+		if c.JSON {
+			line, err := json.Marshal(l)
+			if err != nil {
+				return err
+			}
+			a.out.buf = append(append(a.out.buf, line...), '\n')
+			continue
+		}
+		a.out.buf = fmt.Appendf(a.out.buf, "%s  %d of %d run, %d wait", printable(l.Name), l.Active, l.Limit, l.Queued)
+		if l.Queued > 0 {
+			a.out.buf = fmt.Appendf(a.out.buf, ", the first for %v", time.Duration(l.OldestMS)*time.Millisecond)
+		}
+		a.out.buf = append(a.out.buf, '\n')
+	}
+	return nil
+}
