@@ -80,7 +80,7 @@ tidy-check: ## Check that go.mod and go.sum are what the imports need
 dist-lite: ## Build dist/ for linux amd64, arm64 and arm/v6 and check the sizes
 	@set -e; mkdir -p dist; for arch in $(LITE_TARGETS); do \
 		out=dist/thread-linux-$$arch; \
-		GOOS=linux GOARCH=$$arch GOARM=6 go build -tags nosqlite $(SMALL_FLAGS) -o $$out ./cmd/thread; \
+		GOOS=linux GOARCH=$$arch GOARM=6 go build -tags nosqlite,noserve $(SMALL_FLAGS) -o $$out ./cmd/thread; \
 		size=$$(wc -c < $$out); echo "$$out: $$size bytes"; \
 		if [ $$size -gt $(LITE_MAX) ]; then echo "$$out is larger than $(LITE_MAX) bytes"; exit 1; fi; \
 	done

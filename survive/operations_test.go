@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"thread/engine"
+	"thread/event"
 )
 
 // operation is one command whose every step is made to fail. In the arguments D
@@ -174,6 +176,21 @@ func files(t *testing.T, dir string) {
 	}
 }
 
+// overdue is a thread with two delayed events whose time is over.
+func overdue(t *testing.T, dir string) {
+	fresh(t, dir)
+	th, err := engine.Open(dir, engine.WithClock(stopped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		d := event.Draft{Source: "later", Type: "message", Content: fmt.Sprint("late ", i)}
+		if _, err := th.PushAt(ctx, d, stopped().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func nothing(*testing.T, string) {}
 
 // started is an operation made ready.
@@ -199,7 +216,7 @@ func (op operation) start(t *testing.T) *started {
 	}
 	s.before = s.look(t, s.template)
 	if !s.before.none && !s.before.sqlite {
-		th, err := engine.Open(s.template)
+		th, err := engine.Open(s.template, engine.WithClock(stopped))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"thread/compat"
 	"thread/engine"
@@ -23,9 +24,14 @@ type content struct {
 	sqlite bool // but a SQLite thread directory
 	events []string
 	ids    []int64
-	rest   string // subscriptions, progress, the ids given and the number stored
+	rest   string // subscriptions, progress, what is scheduled, the ids given and the number stored
 	lastID int64
+	due    int64 // delayed events that the next command pushes
 }
+
+// stopped is a clock at which nothing that is scheduled falls due: who looks by it
+// sees the directory as it is.
+func stopped() time.Time { return time.Unix(0, 0) }
 
 func describe(e *event.Event) string {
 	c := *e
@@ -35,7 +41,7 @@ func describe(e *event.Event) string {
 
 // read opens the directory as a clean process would and reads all of it.
 func read(dir string) (c content, err error) {
-	th, err := engine.Open(dir)
+	th, err := engine.Open(dir, engine.WithClock(stopped))
 	switch {
 	case errors.Is(err, engine.ErrNotThread):
 		return content{none: true}, nil
@@ -67,6 +73,16 @@ func read(dir string) (c content, err error) {
 	}
 	for _, p := range s.Progress {
 		c.rest += fmt.Sprintf("\n%q %d", p.Consumer, p.LastAcked)
+	}
+	delayed, err := th.Delayed(ctx, 0)
+	if err != nil {
+		return c, err
+	}
+	for _, d := range delayed {
+		c.rest += fmt.Sprintf("\nlater %q", d.Draft.Content)
+		if d.At.Before(time.Now()) {
+			c.due++
+		}
 	}
 	for _, x := range s.Extras {
 		// The keys of dead letters and of pushes; their records have times in them.
@@ -157,8 +173,8 @@ func works(t testing.TB, dir string, earlier [][]byte, c content) error {
 	t.Helper()
 	r := run(t, "", program, "push", "--thread", dir, "--source", "next", "--type", "message", "--content", "one more", "--json")
 	next := strings.TrimSuffix(r.stdout, "\n")
-	if id, ok := jsonlog.LineID([]byte(next)); r.code != 0 || !ok || id != c.lastID+1 {
-		return fmt.Errorf("the next push after event %d: %v", c.lastID, r)
+	if id, ok := jsonlog.LineID([]byte(next)); r.code != 0 || !ok || id != c.lastID+c.due+1 {
+		return fmt.Errorf("the next push after event %d and %d that are due: %v", c.lastID, c.due, r)
 	}
 	th, err := engine.Open(dir)
 	if err != nil {

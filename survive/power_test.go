@@ -24,7 +24,7 @@ func TestPowerLoss(t *testing.T) {
 	for _, op := range operations() {
 		switch op.name {
 		case "push", "push that completes a block", "push that rotates", "push that heals", "push that clears half a batch",
-			"batch", "pop", "subscribe", "compact", "prune":
+			"push that releases", "batch", "pop", "subscribe", "compact", "prune":
 		default:
 			continue
 		}

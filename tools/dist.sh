@@ -66,7 +66,7 @@ target() {
 	mips*)
 		# Routers have no floating point unit; modernc.org/sqlite does not know them.
 		export GOMIPS=softfloat
-		flags=(-tags nosqlite "${small[@]}")
+		flags=(-tags nosqlite,noserve "${small[@]}")
 		;;
 	esac
 	[[ $GOOS != windows ]] || exe=thread.exe
@@ -100,7 +100,7 @@ for page in "$common"/man/*.1; do
 done
 cp -r cmd/thread/completion packaging/systemd packaging/openrc packaging/procd docs LICENSE README.md CHANGELOG.md "$common/"
 find "$common" -type d -exec chmod 755 {} + -o -type f -exec chmod 644 {} +
-chmod 755 "$common/openrc/thread-dispatch" "$common/procd/thread-dispatch"
+chmod 755 "$common"/openrc/thread-{dispatch,serve} "$common"/procd/thread-*
 
 # archive NAME PROGRAM: everything in one directory NAME.
 archive() {
