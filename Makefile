@@ -33,7 +33,7 @@ help: ## Show this list
 build: ## Build bin/thread, static and stripped
 	go build $(BUILD_FLAGS) -o bin/thread ./cmd/thread
 
-test: ## Run all tests (under a minute)
+test: ## Run all tests (about a minute)
 	go test -shuffle on ./...
 
 race: ## Run all tests with the race detector (needs a C compiler)

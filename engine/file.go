@@ -79,7 +79,7 @@ func (t *Thread) openNow(ctx context.Context, m lock.Mode) (*database, error) {
 	})
 	if err != nil {
 		if db.file != nil {
-			lock.Unlock(db.file) // a panic in bbolt left it open and mapped, and so locked
+			_ = lock.Unlock(db.file) // a panic in bbolt left it open and mapped, and so locked
 			db.file.Close()
 		}
 		return nil, t.heldUp(ctx, err)

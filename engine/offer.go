@@ -125,7 +125,9 @@ func (o *offer) withdraw() bool { return os.Remove(o.path+offerNew) == nil }
 // state returns the offer's first byte; 0 if it cannot be read.
 func (o *offer) state() byte {
 	var b [1]byte
-	o.f.ReadAt(b[:], 0)
+	if _, err := o.f.ReadAt(b[:], 0); err != nil {
+		return 0
+	}
 	return b[0]
 }
 
@@ -146,7 +148,7 @@ type takenOffer struct {
 func (o *offers) note(state byte) {
 	for i := range o.taken {
 		if state != 0 {
-			o.taken[i].f.WriteAt([]byte{state}, 0) // without a note the owner syncs
+			_, _ = o.taken[i].f.WriteAt([]byte{state}, 0) // without a note the owner syncs
 		}
 		o.taken[i].f.Close()
 	}
@@ -216,7 +218,7 @@ func readOffer(f *os.File) ([]event.Draft, error) {
 	var drafts []event.Draft
 	for {
 		d, err := in.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return drafts, nil
 		}
 		if err == nil {

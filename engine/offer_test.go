@@ -131,7 +131,7 @@ func (o *offering) transaction() (id int) {
 	db, err := o.openNow(ctx, lock.Shared) // the gate is held
 	if err == nil {
 		err = o.view(db, func(tx *Tx) error {
-			id = int(tx.b.ID())
+			id = tx.b.ID()
 			return nil
 		})
 	}
@@ -329,7 +329,7 @@ func TestStrangeOffers(t *testing.T) {
 func TestLongDraftsAreNotOffered(t *testing.T) {
 	o := startOffering(t)
 	d := draft(strings.Repeat("x", maxOfferBytes))
-	if o.Thread.offer([]*write{{drafts: []event.Draft{d}}}) != nil {
+	if o.offer([]*write{{drafts: []event.Draft{d}}}) != nil {
 		t.Error("offered")
 	}
 	o.gate.Close()

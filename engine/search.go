@@ -209,10 +209,10 @@ func (s *search) primeSoon() (int, error) {
 		}
 		return nil
 	})
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		return primeAfter, nil
-	case errMany:
+	case errors.Is(err, errMany):
 		return 0, nil
 	}
 	return 0, err

@@ -3,6 +3,7 @@ package engine
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -116,7 +117,7 @@ func (s *spoolReader) next() (d event.Draft, err error) {
 
 // noEOF makes the end of the file inside a draft an error like others.
 func noEOF(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -76,7 +76,7 @@ func fuseKind(path string) string {
 	if err != nil {
 		return ""
 	}
-	return fuseNetwork(mountType(mounts, deviceName(uint64(st.Dev))))
+	return fuseNetwork(mountType(mounts, deviceName(uint64(st.Dev)))) //nolint:unconvert // it has 32 bits on mips
 }
 
 func deviceName(dev uint64) string {
