@@ -31,7 +31,7 @@ type guardian struct {
 // newGuardian guards a supervisor of the room.
 func newGuardian(r *room) *guardian {
 	return &guardian{warn: r.log.Warn, note: r.log.Debug, gone: make(chan struct{}),
-		args: []string{superviseVerb, modeGuard, "-thread", r.t.Dir(), "-max", strconv.Itoa(r.max)}}
+		args: []string{superviseVerb, modeGuard, "-thread", r.t.Dir(), "-max", strconv.Itoa(r.max), "-takeovers", strconv.Itoa(r.takeovers)}}
 }
 
 // start starts the first guard, before anything is done that would have to be
@@ -113,10 +113,29 @@ const dismissed = 'q'
 // parentPause is for systems on which awaitExit cannot tell.
 const parentPause = 10 * time.Millisecond
 
+// A supervisor that is killed again and again, wherever that is, must not keep a
+// processor busy: after the first few in a row, who takes over waits, longer each
+// time. A supervisor that lived for a while ends the row.
+const (
+	takeoversAtOnce  = 3
+	takeoverPause    = 50 * time.Millisecond
+	maxTakeoverPause = 5 * time.Second
+	takeoverCalm     = 30 * time.Second
+)
+
+// pause returns how long the n-th takeover in a row waits.
+func pause(n int) time.Duration {
+	if n <= takeoversAtOnce {
+		return 0
+	}
+	return min(maxTakeoverPause, takeoverPause<<min(n-takeoversAtOnce-1, 10))
+}
+
 // guard is the guard's side: it waits for the supervisor's word or its death. In
 // the latter case it takes over; the consumer whose handler was running counts as
 // failed (takeOver), so that a handler that kills its supervisor does not spin.
 func (r *room) guard(ctx context.Context, parent int) error {
+	start := time.Now()
 	var word [1]byte
 	switch _, err := io.ReadFull(os.Stdin, word[:]); {
 	case err == nil && word[0] == dismissed:
@@ -126,6 +145,10 @@ func (r *room) guard(ctx context.Context, parent int) error {
 	}
 	awaitParent(parent)
 	r.log.Warn("supervise: a supervisor was killed, taking over")
+	if time.Since(start) > takeoverCalm {
+		r.takeovers = 0
+	}
+	r.takeovers++
 	return newSupervisor(r).work(ctx, nil)
 }
 

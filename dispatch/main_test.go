@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
+	if deaths := os.Getenv("DISPATCH_TEST_DEATHS"); deaths != "" {
+		passing = func(point string) {
+			if point == "working" {
+				dieEarly(deaths)
+			}
+		}
+	}
 	if len(os.Args) > 1 {
 		if verb, ok := verbs[os.Args[1]]; ok {
 			if err := verb(os.Args[2:]); err != nil {

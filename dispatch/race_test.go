@@ -3,12 +3,17 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"thread/engine"
 )
@@ -212,6 +217,63 @@ func TestGuardIsReplaced(t *testing.T) {
 	b.awaitIdle()
 	if got := b.acked("c"); got != 1 {
 		t.Errorf("acked %d, want 1", got)
+	}
+}
+
+// deaths is how many supervisors die in TestKilledAtTheStart.
+const deaths = 8
+
+// dieEarly kills this process, unless enough were killed before it. Each leaves
+// the time in the file.
+func dieEarly(path string) {
+	if text, _ := os.ReadFile(path); bytes.Count(text, []byte("\n")) < deaths {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintln(f, time.Now().UnixMilli())
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+}
+
+// Supervisors that die before they have done anything do not keep the host busy,
+// and the consumer runs all the same.
+func TestKilledAtTheStart(t *testing.T) {
+	b := newBench(t)
+	done := b.fifo("done")
+	t.Setenv("DISPATCH_TEST_DEATHS", b.path("deaths"))
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: drain + `; echo 1 > "$D/done"`})
+	b.push("s")
+	b.dispatch(Options{})
+	done.numbers()
+	b.awaitIdle()
+	if got := b.acked("c"); got != 1 {
+		t.Errorf("acked %d, want 1", got)
+	}
+	var at []int64
+	for _, line := range b.lines("deaths") {
+		ms, err := strconv.ParseInt(line, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, ms)
+	}
+	if len(at) != deaths {
+		t.Fatalf("%d supervisors died", len(at))
+	}
+	for n := 1; n < len(at); n++ {
+		// The first has taken over nobody, the second after one.
+		if took := time.Duration(at[n]-at[n-1]+1) * time.Millisecond; took < pause(n) {
+			t.Errorf("takeover %d after %v, want a pause of %v", n, took, pause(n))
+		}
+	}
+}
+
+func TestPause(t *testing.T) {
+	for n, want := range map[int]time.Duration{0: 0, 3: 0, 4: 50 * time.Millisecond, 5: 100 * time.Millisecond, 10: 3200 * time.Millisecond, 11: 5 * time.Second, 1000: 5 * time.Second} {
+		if got := pause(n); got != want {
+			t.Errorf("takeover %d pauses %v, want %v", n, got, want)
+		}
 	}
 }
 

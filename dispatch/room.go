@@ -28,6 +28,8 @@ type room struct {
 	log *jsonlog.Log
 	run string // <thread>/run
 	max int    // slots
+
+	takeovers int // how many supervisors in a row were killed before this one
 }
 
 func newRoom(t *engine.Thread, o Options) *room {

@@ -31,7 +31,7 @@ func Supervise(ctx context.Context, args []string) error {
 	}
 	var dir, consumer, author string
 	var o Options
-	var parent int
+	var parent, takeovers int
 	flags := flag.NewFlagSet(superviseVerb, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&dir, "thread", "", "")
@@ -39,6 +39,7 @@ func Supervise(ctx context.Context, args []string) error {
 	flags.StringVar(&author, "author", "", "")
 	flags.IntVar(&o.MaxHandlers, "max", 0, "")
 	flags.IntVar(&parent, "parent", 0, "")
+	flags.IntVar(&takeovers, "takeovers", 0, "")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -51,6 +52,7 @@ func Supervise(ctx context.Context, args []string) error {
 	}
 	defer t.Close()
 	r := newRoom(t, o)
+	r.takeovers = takeovers
 	switch args[0] {
 	case modeWork:
 		c, cerr := r.inherit(ctx, consumer)

@@ -42,6 +42,8 @@ func newSupervisor(r *room) *supervisor {
 // takes over.
 func (s *supervisor) work(ctx context.Context, c *claim) error {
 	s.guard.start()
+	wait(ctx, pause(s.takeovers))
+	passing("working")
 	for failures := 0; ; {
 		more, err := s.step(ctx, c)
 		c = nil
@@ -91,6 +93,9 @@ func (s *supervisor) gone() bool {
 
 // wait waits until the time is over, or ctx.
 func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
