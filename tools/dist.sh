@@ -45,9 +45,10 @@ export PACKAGE_VERSION=${VERSION%%+*}
 
 # build PROGRAM [FLAG...]: for GOOS, GOARCH and the rest of the environment.
 build() {
-	local program=$1
+	local program=$1 align=8 # as in the Makefile
 	shift
-	go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -X main.stamped=$VERSION" -o "$program" ./cmd/thread
+	[[ ${GOARCH-} != arm && ${GOARCH-} != mips* ]] || align=4
+	go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -funcalign=$align -X main.stamped=$VERSION" -o "$program" ./cmd/thread
 }
 # The flags for the smallest hosts.
 eval "small=($(make -s small-flags))"
