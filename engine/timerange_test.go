@@ -231,20 +231,19 @@ func TestBlocksWithoutTimes(t *testing.T) {
 		}
 	}
 	where := "created_at > '" + event.FormatTime(time.UnixMilli(now-1)) + "'"
-	explain := func(want Reads) {
+	// A slow machine cuts the reading into slices, which look at a block or at the
+	// tail once more; what is passed over and read stays the same.
+	explain := func(passed, events int64) {
 		t.Helper()
 		p, err := th.Explain(ctx, Query{Filter: where})
-		for tries := 0; err == nil && p.Reads.Transactions > 1 && tries < 100; tries++ {
-			p, err = th.Explain(ctx, Query{Filter: where}) // a busy machine cut it into slices
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Reads != want {
-			t.Errorf("%+v, want %+v", p.Reads, want)
+		if r := p.Reads; r.BlocksPassed != passed || r.Events != events || r.Matched != 1000 {
+			t.Errorf("%+v, want %d blocks passed over, %d events read and 1000 matches", r, passed, events)
 		}
 	}
-	explain(Reads{Transactions: 1, Blocks: 1, BlocksPassed: 1, Tail: 3000 - 2*index.BlockEvents, Events: 3000 - index.BlockEvents, Matched: 1000})
+	explain(1, 3000-index.BlockEvents)
 	err = th.Update(ctx, func(tx *Tx) error {
 		var keys, values [][]byte
 		blocks := index.BlocksAfter(tx.columns, 0)
@@ -273,7 +272,7 @@ func TestBlocksWithoutTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	explain(Reads{Transactions: 1, Blocks: 2, Tail: 3000 - 2*index.BlockEvents, Events: 3000, Matched: 1000})
+	explain(0, 3000)
 	if report, err := th.Check(ctx); err != nil || len(report.Faults) > 0 {
 		t.Error(report, err)
 	}
