@@ -48,6 +48,9 @@ func (t *tail) asBlock() *index.Block {
 
 func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
 	tx := &Tx{t: t, b: b}
+	if err := index.CheckTree(b.Cursor().Bucket()); err != nil {
+		return nil, err
+	}
 	for _, want := range []struct {
 		name []byte
 		to   **bbolt.Bucket
@@ -55,9 +58,6 @@ func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
 		{bucketMeta, &tx.meta}, {bucketEvents, &tx.events}, {bucketColumns, &tx.columns},
 		{bucketSubscriptions, &tx.subscriptions}, {bucketProgress, &tx.progress},
 	} {
-		if err := index.CheckPath(b.Cursor().Bucket(), want.name); err != nil {
-			return nil, err
-		}
 		if *want.to = b.Bucket(want.name); *want.to == nil {
 			return nil, fmt.Errorf("%w: no bucket %q", ErrNotDatabase, want.name)
 		}

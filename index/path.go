@@ -25,10 +25,12 @@ import (
 const maxDepth = 32
 
 const (
-	headerBytes  = 16
-	elementBytes = 16
-	branchFlag   = 1
-	leafFlag     = 2
+	headerBytes       = 16
+	elementBytes      = 16
+	branchFlag        = 1
+	leafFlag          = 2
+	bucketFlag        = 1  // of an element of a leaf
+	bucketHeaderBytes = 16 // root page and sequence, before the page of a small bucket
 )
 
 // mapped is the memory that bbolt mapped the file to.
@@ -208,7 +210,8 @@ func checkBefore(b *bbolt.Bucket, key []byte) error {
 	return err
 }
 
-// CheckTree is CheckPath for all keys of b. It looks at every page.
+// CheckTree is CheckPath for all keys of b, and makes the small buckets in b safe
+// to use, which bbolt keeps in the leaf of their parent. It looks at every page.
 func CheckTree(b *bbolt.Bucket) error {
 	root := uint64(b.RootPage())
 	if root == 0 {
@@ -221,8 +224,11 @@ func CheckTree(b *bbolt.Bucket) error {
 
 func (m *mapped) tree(id uint64, depth int, left *uint64) error {
 	p, err := m.page(id)
-	if err != nil || p.leaf {
+	if err != nil {
 		return err
+	}
+	if p.leaf {
+		return p.smallBuckets(id)
 	}
 	if depth > maxDepth || *left < uint64(p.count) {
 		return fmt.Errorf("%w: the tree is a loop at page %d", ErrDamaged, id)
@@ -234,6 +240,48 @@ func (m *mapped) tree(id uint64, depth int, left *uint64) error {
 		}
 	}
 	return nil
+}
+
+// smallBuckets returns ErrDamaged when the page of a bucket in this leaf, which has
+// the number id, is anything but a leaf: its children would be sought in itself,
+// without end.
+func (p *treePage) smallBuckets(id uint64) error {
+	for i := range p.count {
+		if !p.isBucket(i) {
+			continue
+		}
+		v := p.value(i)
+		if len(v) < bucketHeaderBytes {
+			return fmt.Errorf("%w: bucket %q on page %d is cut short", ErrDamaged, p.key(i), id)
+		}
+		if binary.NativeEndian.Uint64(v) == 0 && !isSmallBucket(v[bucketHeaderBytes:]) {
+			return fmt.Errorf("%w: bucket %q on page %d is not one", ErrDamaged, p.key(i), id)
+		}
+	}
+	return nil
+}
+
+// isBucket reports whether element i of a leaf is a bucket.
+func (p *treePage) isBucket(i int) bool {
+	return binary.NativeEndian.Uint32(p.data[headerBytes+i*elementBytes:])&bucketFlag != 0
+}
+
+// isSmallBucket reports whether data is a leaf of which every element lies in it
+// and none is a bucket, as bbolt writes them.
+func isSmallBucket(data []byte) bool {
+	if len(data) < headerBytes || binary.NativeEndian.Uint16(data[8:]) != leafFlag {
+		return false
+	}
+	p := treePage{data: data, leaf: true, count: int(binary.NativeEndian.Uint16(data[10:]))}
+	if headerBytes+p.count*elementBytes > len(data) {
+		return false
+	}
+	for i := range p.count {
+		if p.isBucket(i) || p.key(i) == nil || p.value(i) == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Steps makes a cursor's steps to the next key safe. The zero value is ready.
