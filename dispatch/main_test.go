@@ -89,6 +89,7 @@ var verbs = map[string]func(args []string) error{
 		return Wake(context.Background(), t, args[1])
 	},
 	"toil": func([]string) error { return toil() },
+	"bare": func(args []string) error { return bare(args[0]) },
 	"pop": func(args []string) error { // AFTER: prints the highest id, or nothing
 		t, err := engine.Open(os.Getenv(envDir))
 		if err != nil {

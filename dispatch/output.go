@@ -19,6 +19,10 @@ const (
 	outputDays      = 28
 )
 
+// maxPipe is more than a pipe holds: 64 KiB, or what a handler asks for, which Linux
+// grants up to 1 MiB.
+const maxPipe = 1 << 20
+
 // output carries what a handler prints to logs/handlers/<c>.log. The supervisor
 // reads it from a pipe, so that it is the only writer of the file and can
 // rotate it.
@@ -84,11 +88,15 @@ func (o *output) close() {
 		_ = o.reader.SetReadDeadline(time.Unix(1, 0))
 		<-o.copied
 		_ = o.reader.SetReadDeadline(time.Time{})
-		o.copy(ready{o.reader})
+		o.copyRest(ready{o.reader})
 	}
 	o.reader.Close()
 	o.log.Close()
 }
+
+// copyRest is copy of what a pipe held when its handler ended. What a process that
+// was left behind goes on to print may have no end.
+func (o *output) copyRest(from io.Reader) { o.copy(io.LimitReader(from, maxPipe)) }
 
 var errNothingReady = errors.New("nothing to read")
 
