@@ -134,7 +134,7 @@ func (o *offer) state() byte {
 // offers are those of other processes, as seen under the database's lock.
 type offers struct {
 	taken   []takenOffer
-	waiting map[string]bool // tokens taken earlier, whose owners are still there
+	waiting map[string]bool // tokens taken earlier, whose owners are still there, or may be
 	all     bool            // no name was missed
 }
 
@@ -142,6 +142,14 @@ type takenOffer struct {
 	f      *os.File
 	token  []byte
 	drafts []event.Draft
+}
+
+// wait keeps the receipt of the token.
+func (o *offers) wait(token []byte) {
+	if o.waiting == nil {
+		o.waiting = map[string]bool{}
+	}
+	o.waiting[string(token)] = true
 }
 
 // note tells the owners how the commit ended, and lets go of their offers.
@@ -173,6 +181,9 @@ func (t *Thread) takeOffers() (o offers) {
 		path := t.path(runName, offersName, name)
 		f, err := os.OpenFile(path, os.O_RDWR|openNoFollow|openNoWait, 0)
 		if err != nil {
+			if !errors.Is(err, os.ErrNotExist) {
+				o.wait(token) // nobody knows
+			}
 			continue
 		}
 		switch ending := name[len(stem):]; {
@@ -184,10 +195,7 @@ func (t *Thread) takeOffers() (o offers) {
 				continue // f stays open
 			}
 		case ending == offerTaken:
-			if o.waiting == nil {
-				o.waiting = map[string]bool{}
-			}
-			o.waiting[string(token)] = true
+			o.wait(token)
 		}
 		f.Close()
 	}
@@ -303,6 +311,8 @@ func (tx *Tx) answer(o *offer, group []*write) error {
 		return errStored
 	case state == stateFree:
 		return nil
+	case state == stateDurable:
+		return fmt.Errorf("%w: it was stored, but its receipt is gone", ErrUnknownOutcome)
 	}
 	switch named, err := lock.Names(o.path+offerTaken, o.f); {
 	case named:

@@ -268,6 +268,39 @@ func TestRunIsDeletedUnderOffers(t *testing.T) {
 	}
 }
 
+// TestTakenOfferCannotBeOpened: for want of descriptors or of the right to, nobody
+// knows whether its owner still waits, so its receipt stays.
+func TestTakenOfferCannotBeOpened(t *testing.T) {
+	o := startOffering(t)
+	o.gate.Close()
+	token := []byte("0123456789abcdef")
+	// A directory cannot be opened for writing, by root neither.
+	if err := os.MkdirAll(o.path(runName, offersName, hex.EncodeToString(token)+offerTaken), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := o.Update(ctx, func(tx *Tx) error {
+		return tx.storeOffers(&offers{taken: []takenOffer{{token: token, drafts: []event.Draft{draft("x")}}}}, event.FormatTime(time.Now()))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := o.Push(ctx, draft("other")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = o.View(ctx, func(tx *Tx) error {
+		ok, err := tx.receipt(token, []*write{{drafts: []event.Draft{draft("x")}}})
+		if !ok && err == nil {
+			err = errors.New("the receipt is gone")
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStrangeOffers: whatever else lies in run/.offers is not taken, and does not
 // keep anybody from pushing.
 func TestStrangeOffers(t *testing.T) {

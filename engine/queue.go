@@ -138,7 +138,7 @@ func (l *turn) end() {
 }
 
 // take takes the first request out of the queue, and as many pushes behind it as
-// go into one transaction, but at most n in all.
+// go into one transaction, but at most so many in all.
 func (l *turn) take(most int) {
 	l.t.mu.Lock()
 	defer l.t.mu.Unlock()
