@@ -33,8 +33,8 @@ func CatchSignals(ctx context.Context) (context.Context, *Signals) {
 			case <-s.done:
 				return
 			case got := <-s.caught:
+				cancel() // first, so that who learns of the signal begins nothing new
 				s.got(got)
-				cancel()
 			}
 		}
 	}()
