@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -222,21 +221,16 @@ func readOffer(f *os.File) ([]event.Draft, error) {
 	if err != nil || len(b) == 0 {
 		return nil, errors.Join(err, io.ErrUnexpectedEOF)
 	}
-	in := spoolReader{r: bytes.NewReader(b[1:]), longest: uint64(len(b))}
-	var drafts []event.Draft
-	for {
-		d, err := in.next()
-		if errors.Is(err, io.EOF) {
-			return drafts, nil
-		}
+	drafts, err := decodeDrafts(string(b[1:]))
+	for i := range drafts {
 		if err == nil {
-			err = d.Validate()
+			err = drafts[i].Validate()
 		}
-		if err != nil {
-			return nil, err
-		}
-		drafts = append(drafts, d)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return drafts, nil
 }
 
 // errStored ends a turn whose events were stored by another process.

@@ -1,23 +1,29 @@
 package engine
 
 import (
-	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
+	"iter"
 	"os"
+	"slices"
 	"time"
 
 	"thread/event"
+	"thread/internal/ahead"
 )
 
 // spool holds the drafts of a long batch in an unlinked temporary file.
 type spool struct {
-	dir string
-	f   *os.File
-	w   *bufio.Writer
-	n   int64
+	dir  string
+	f    *os.File
+	part []byte // not yet written
+	n    int64
 }
+
+// spoolPartBytes is how much is written, and later decoded, at a time.
+const spoolPartBytes = 256 << 10
 
 func (s *spool) add(ds []event.Draft) (err error) {
 	if s.f == nil {
@@ -30,31 +36,28 @@ func (s *spool) add(ds []event.Draft) (err error) {
 			return err
 		}
 		os.Remove(s.f.Name()) // where an open file cannot be removed, close does it
-		s.w = bufio.NewWriterSize(s.f, 256<<10)
 	}
-	var buf []byte
 	for i := range ds {
-		buf = appendDraft(buf[:0], &ds[i])
-		if _, err := s.w.Write(buf); err != nil {
-			return err
+		s.part = appendDraft(s.part, &ds[i])
+		if len(s.part) >= spoolPartBytes || i == len(ds)-1 {
+			if err := s.flush(); err != nil {
+				return err
+			}
 		}
 	}
 	s.n += int64(len(ds))
 	return nil
 }
 
-// appendDraft appends d in the form that spoolReader reads.
-func appendDraft(b []byte, d *event.Draft) []byte {
-	sub, has := "", byte(0)
-	if d.Subtype != nil {
-		sub, has = *d.Subtype, 1
+// flush writes a part: its length in 8 bytes, and drafts.
+func (s *spool) flush() error {
+	head := binary.LittleEndian.AppendUint64(nil, uint64(len(s.part)))
+	_, err := s.f.Write(head)
+	if err == nil {
+		_, err = s.f.Write(s.part)
 	}
-	b = append(b, has)
-	for _, f := range []string{d.Source, d.Type, sub, d.Content, d.DedupeKey} {
-		b = binary.AppendUvarint(b, uint64(len(f)))
-		b = append(b, f...)
-	}
-	return binary.AppendUvarint(b, uint64(d.DedupeWindow))
+	s.part = s.part[:0]
+	return err
 }
 
 func (s *spool) close() {
@@ -64,58 +67,120 @@ func (s *spool) close() {
 	}
 }
 
-func (s *spool) reader() (*spoolReader, error) {
-	if err := s.w.Flush(); err != nil {
-		return nil, err
-	}
-	_, err := s.f.Seek(0, io.SeekStart)
-	return &spoolReader{r: bufio.NewReaderSize(s.f, 256<<10), longest: event.MaxContentBytes}, err
-}
-
+// spoolReader reads the drafts of a spool. They are decoded ahead of it, on other
+// processors.
 type spoolReader struct {
-	r interface {
-		io.Reader
-		io.ByteReader
-	}
-	longest uint64 // a longer field is not one of ours
-	buf     []byte
+	parts func() (decoded, error, bool)
+	stop  func()
+	rest  []event.Draft
 }
 
-// next returns io.EOF at the end, and nowhere else.
-func (s *spoolReader) next() (d event.Draft, err error) {
-	has, err := s.r.ReadByte()
-	if err != nil {
-		return d, err
+type decoded struct {
+	drafts []event.Draft
+	err    error
+}
+
+func (s *spool) reader() *spoolReader {
+	decode := func(part string) (d decoded) {
+		d.drafts, d.err = decodeDrafts(part)
+		return d
 	}
-	var fields [5]string
-	for i := range fields {
-		n, err := binary.ReadUvarint(s.r)
-		if err == nil && n > s.longest {
+	r := new(spoolReader)
+	r.parts, r.stop = iter.Pull2(ahead.Map(s.parts(), decode))
+	return r
+}
+
+// next returns the next draft. There is an end only where the file was cut short.
+func (r *spoolReader) next() (event.Draft, error) {
+	for len(r.rest) == 0 {
+		part, err, ok := r.parts()
+		if !ok {
 			err = io.ErrUnexpectedEOF
 		}
-		if err != nil {
-			return d, noEOF(err)
+		if err = cmp.Or(err, part.err); err != nil {
+			return event.Draft{}, err
 		}
-		if uint64(cap(s.buf)) < n {
-			s.buf = make([]byte, n)
-		}
-		if _, err := io.ReadFull(s.r, s.buf[:n]); err != nil {
-			return d, noEOF(err)
-		}
-		fields[i] = string(s.buf[:n])
+		r.rest = part.drafts
 	}
-	window, err := binary.ReadUvarint(s.r)
-	if err != nil {
-		return d, noEOF(err)
-	}
-	d = event.Draft{Source: fields[0], Type: fields[1], Content: fields[3], DedupeKey: fields[4], DedupeWindow: time.Duration(window)}
-	if has == 1 {
-		d.Subtype = &fields[2]
-	}
+	d := r.rest[0]
+	r.rest = r.rest[1:]
 	return d, nil
 }
 
-// noEOF makes the end of the file inside a draft an error like others.
+// parts returns the parts in which the file was written.
+func (s *spool) parts() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var buf []byte
+		_, err := s.f.Seek(0, io.SeekStart)
+		for err == nil {
+			var head [8]byte
+			if _, err = io.ReadFull(s.f, head[:]); errors.Is(err, io.EOF) {
+				return
+			}
+			if err == nil {
+				buf = slices.Grow(buf[:0], int(binary.LittleEndian.Uint64(head[:])))[:binary.LittleEndian.Uint64(head[:])]
+				_, err = io.ReadFull(s.f, buf)
+			}
+			if err == nil && !yield(string(buf), nil) {
+				return
+			}
+		}
+		yield("", noEOF(err))
+	}
+}
+
+// appendDraft appends d in the form that decodeDrafts reads.
+func appendDraft(b []byte, d *event.Draft) []byte {
+	sub, has := "", byte(0)
+	if d.Subtype != nil {
+		sub, has = *d.Subtype, 1
+	}
+	b = append(b, has)
+	for _, f := range [...]string{d.Source, d.Type, sub, d.Content, d.DedupeKey} {
+		b = binary.AppendUvarint(b, uint64(len(f)))
+		b = append(b, f...)
+	}
+	return binary.AppendUvarint(b, uint64(d.DedupeWindow))
+}
+
+// decodeDrafts returns the drafts of which b consists; their texts are parts of b.
+// The error is io.ErrUnexpectedEOF when it ends inside a draft.
+func decodeDrafts(b string) (ds []event.Draft, err error) {
+	number := func() uint64 {
+		n, w := binary.Uvarint([]byte(b[:min(len(b), binary.MaxVarintLen64)]))
+		if w <= 0 {
+			err = io.ErrUnexpectedEOF
+			return 0
+		}
+		b = b[w:]
+		return n
+	}
+	text := func() (s string) {
+		n := number()
+		if n > uint64(len(b)) {
+			err = io.ErrUnexpectedEOF
+			return ""
+		}
+		s, b = b[:n], b[n:]
+		return s
+	}
+	for len(b) > 0 && err == nil {
+		has := b[0]
+		b = b[1:]
+		d := event.Draft{Source: text(), Type: text()}
+		if sub := text(); has == 1 {
+			d.Subtype = &sub
+		}
+		d.Content, d.DedupeKey, d.DedupeWindow = text(), text(), time.Duration(number())
+		ds = append(ds, d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ds, nil
+}
+
+// noEOF makes the end of the file inside a part an error like others.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -1,14 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 
 	"thread/event"
+	"thread/internal/ahead"
 )
 
 // maxLineBytes bounds one line of a batch. The longest line that this program
@@ -25,62 +26,109 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
 func (e *lineError) Unwrap() error { return e.err }
 
-var errLineTooLong = errors.New("the line is too long")
+// blockBytes is how much is read at a time.
+const blockBytes = 256 << 10
 
 // batchDrafts reads NDJSON: one object per line, lines ending in \n or \r\n, the
 // last one possibly in nothing, a byte order mark before the first, blank lines
 // ignored (contract T-31, T-33). The first error ends the sequence; it is a
 // *lineError, or a failure when r cannot be read. A line longer than maxLine
-// bytes, its end included, is refused.
+// bytes, its end included, is refused. Lines are read and parsed on goroutines of
+// their own, some blocks ahead.
 func batchDrafts(r io.Reader, maxLine int) iter.Seq2[event.Draft, error] {
 	return func(yield func(event.Draft, error) bool) {
-		in := bufio.NewReaderSize(r, flushBytes)
-		var line []byte
-		for n := 1; ; n++ {
-			var err error
-			line, err = readLine(in, line[:0], maxLine)
-			if errors.Is(err, errLineTooLong) {
-				yield(event.Draft{}, &lineError{n, fmt.Errorf("longer than %d bytes", maxLine)})
-				return
-			}
-			if err != nil && !errors.Is(err, io.EOF) {
-				yield(event.Draft{}, logic(fmt.Sprintf("cannot read stdin: %v", err), "give the batch on stdin; nothing was stored"))
-				return
-			}
-			if n == 1 {
-				line = bytes.TrimPrefix(line, []byte("\uFEFF"))
-			}
-			if len(bytes.TrimSpace(line)) > 0 {
-				d, badLine := event.ParseDraft(line)
-				if badLine != nil {
-					yield(d, &lineError{n, badLine})
-					return
-				}
+		parse := func(b lineBlock) parsed { return b.parse(maxLine) }
+		for p, err := range ahead.Map(lineBlocks(r, maxLine), parse) {
+			for _, d := range p.drafts {
 				if !yield(d, nil) {
 					return
 				}
 			}
-			if errors.Is(err, io.EOF) {
+			if err == nil {
+				err = p.err
+			}
+			if err != nil {
+				yield(event.Draft{}, err)
 				return
 			}
 		}
 	}
 }
 
-// readLine appends the next line, without its end, to buf. With io.EOF comes the
-// rest of the input, perhaps nothing.
-func readLine(in *bufio.Reader, buf []byte, maxLine int) ([]byte, error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		buf = append(buf, part...)
-		if len(buf) > maxLine {
-			return buf, errLineTooLong
-		}
-		if err == nil {
-			return bytes.TrimSuffix(buf[:len(buf)-1], []byte("\r")), nil
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return buf, err
+// lineBlock is a number of whole lines, the last of all possibly without its end.
+type lineBlock struct {
+	first int // number of the first line, from 1
+	text  []byte
+}
+
+// lineBlocks cuts what each read of r returns into whole lines, so that a line is
+// seen as soon as it is there.
+func lineBlocks(r io.Reader, maxLine int) iter.Seq2[lineBlock, error] {
+	return func(yield func(lineBlock, error) bool) {
+		next := lineBlock{first: 1, text: make([]byte, 0, blockBytes)}
+		for {
+			begun := len(next.text)
+			n, err := r.Read(next.text[begun:cap(next.text)])
+			next.text = next.text[:begun+n]
+			b, end := next, begun+bytes.LastIndexByte(next.text[begun:], '\n')+1
+			switch {
+			case errors.Is(err, io.EOF):
+				if len(b.text) > 0 {
+					yield(b, nil)
+				}
+				return
+			case err != nil:
+				b.text = b.text[:end]
+				if end == begun || yield(b, nil) {
+					yield(lineBlock{}, logic(fmt.Sprintf("cannot read stdin: %v", err), "give the batch on stdin; nothing was stored"))
+				}
+				return
+			case end == begun && begun+n > maxLine:
+				b.text = b.text[:maxLine+1] // parse refuses it
+				yield(b, nil)
+				return
+			case end == begun:
+				next.text = slices.Grow(next.text, blockBytes/4)
+				continue
+			}
+			next.first += bytes.Count(b.text[:end], []byte("\n"))
+			if next.text = next.text[end:]; cap(next.text)-len(next.text) < blockBytes/4 {
+				next.text = append(make([]byte, 0, max(blockBytes, 2*len(next.text))), next.text...)
+			}
+			b.text = b.text[:end]
+			if !yield(b, nil) {
+				return
+			}
 		}
 	}
+}
+
+// parsed is what a block of lines says, up to the first line that is wrong.
+type parsed struct {
+	drafts []event.Draft
+	err    error
+}
+
+func (b lineBlock) parse(maxLine int) (p parsed) {
+	n := b.first
+	for line := range bytes.Lines(b.text) {
+		if len(line) > maxLine {
+			p.err = &lineError{n, fmt.Errorf("longer than %d bytes", maxLine)}
+			return p
+		}
+		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\uFEFF"))
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			d, err := event.ParseDraft(line)
+			if err != nil {
+				p.err = &lineError{n, err}
+				return p
+			}
+			p.drafts = append(p.drafts, d)
+		}
+		n++
+	}
+	return p
 }

@@ -24,8 +24,8 @@ func TestBatchLines(t *testing.T) {
 		{"mark and line", "\uFEFF" + good + "\r\n", 1, 0},
 		{"mark on the second line", good + "\n\uFEFF" + good, 1, 2},
 		{"blank lines are counted", "\n\r\n \t\n" + good + "\nx", 1, 5},
-		{"longer than the buffer", `{"source":"s","type":"t","content":"` + strings.Repeat("x", 3*flushBytes) + `"}` + "\n" + good, 2, 0},
-		{"end of line at the end of the buffer", good + strings.Repeat(" ", flushBytes-len(good)-1) + "\n" + good, 2, 0},
+		{"longer than the buffer", `{"source":"s","type":"t","content":"` + strings.Repeat("x", 3*blockBytes) + `"}` + "\n" + good, 2, 0},
+		{"end of line at the end of the buffer", good + strings.Repeat(" ", blockBytes-len(good)-1) + "\n" + good, 2, 0},
 	} {
 		for name, r := range map[string]io.Reader{
 			"whole":   strings.NewReader(tt.input),
@@ -70,7 +70,7 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }
 
 func TestBatchEndlessLine(t *testing.T) {
-	for _, err := range batchDrafts(endless{}, 3*flushBytes) {
+	for _, err := range batchDrafts(endless{}, 3*blockBytes) {
 		var at *lineError
 		if !errors.As(err, &at) || at.line != 1 || !strings.Contains(err.Error(), "longer than") {
 			t.Errorf("got %v", err)

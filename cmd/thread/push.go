@@ -51,7 +51,7 @@ func (c *pushCmd) run(ctx context.Context, a *app) error {
 	}
 	defer t.Close()
 	var draft event.Draft
-	drafts := ahead(batchDrafts(a.stdin, maxLineBytes))
+	drafts := batchDrafts(a.stdin, maxLineBytes)
 	if !c.Batch {
 		if draft, err = c.draft(a.stdin); err != nil {
 			return err
