@@ -120,6 +120,7 @@ func (c *copying) run(path string) (err error) {
 	if err != nil {
 		return err
 	}
+	c.db.AllocSize = growBytes
 	defer func() {
 		if c.tx != nil {
 			c.tx.Rollback()

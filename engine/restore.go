@@ -96,6 +96,7 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 	if err != nil {
 		return r, err
 	}
+	r.db.AllocSize = growBytes
 	return r, r.begin()
 }
 
