@@ -4,32 +4,24 @@ package serve
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // TestManager: states and watchdog messages arrive at the manager's socket, and
 // handlers do not inherit its variables.
 func TestManager(t *testing.T) {
 	for _, name := range []string{filepath.Join(t.TempDir(), "notify"), "@thread-test-" + strconv.Itoa(os.Getpid())} {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(fd)
-		bound := name
-		if name[0] == '@' {
-			bound = "\x00" + name[1:]
-		}
-		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: bound}); err != nil {
-			t.Fatal(err)
-		}
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20})
+		defer manager.Close()
+		manager.SetReadDeadline(time.Now().Add(20 * time.Second))
 		t.Setenv("NOTIFY_SOCKET", name)
 		t.Setenv("WATCHDOG_USEC", "20000")
 		t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
@@ -53,9 +45,9 @@ func TestManager(t *testing.T) {
 		})
 		for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {
 			buf := make([]byte, 100)
-			n, err := unix.Read(fd, buf)
+			n, err := manager.Read(buf)
 			if err != nil || string(buf[:n]) != want {
-				t.Errorf("%q %v, want %q", buf[:max(n, 0)], err, want)
+				t.Errorf("%q %v, want %q", buf[:n], err, want)
 			}
 		}
 		<-asked
