@@ -83,15 +83,25 @@ func (h *handler) runIn(ctx context.Context, tree *tree) (exit, error) {
 	detach(cmd)
 	tree.attach(cmd)
 	start := time.Now()
-	if err := cmd.Start(); err != nil {
+	if err := h.start(cmd); err != nil {
 		return exit{}, err
 	}
 	out.started()
-	if h.host != nil && h.host.Started != nil {
-		h.host.Started(h.runID, cmd.Process.Pid)
-	}
 	h.log.Info("supervise: consumer=%s run=%s started pid=%d last_acked_id=%d", h.due.Consumer, h.runID, cmd.Process.Pid, h.due.Progress.LastAcked)
 	return h.wait(ctx, cmd, start)
+}
+
+// start starts the handler, by way of the host if that wants to.
+func (h *handler) start(cmd *exec.Cmd) error {
+	if h.host == nil || h.host.Start == nil {
+		return cmd.Start()
+	}
+	return h.host.Start(h.runID, func() (pid int, err error) {
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	})
 }
 
 // wait waits for the handler, or until its time is up and it is gone.

@@ -100,10 +100,15 @@ func (r *Resident) Due(ctx context.Context) (due []engine.Due, err error) {
 
 // Host is what a resident process adds to one run. A nil Abort never fires.
 type Host struct {
-	Env     func() []string             // called before the handler starts; added to its environment
-	Started func(runID string, pid int) // called when the handler runs, nil for nobody
-	Ended   func(ok bool)               // called when it has ended, before another can run; nil for nobody
-	Abort   <-chan struct{}             // closed: end the handler as if its time was up
+	Env   func() []string // called before the handler starts; added to its environment
+	Ended func(ok bool)   // called when it has ended, before another can run; nil for nobody
+	Abort <-chan struct{} // closed: end the handler as if its time was up
+
+	// Start calls start once, which starts the handler, and returns its error. A
+	// handler is at work before start returns: what others learn of it must not
+	// be older than what they are told of the run, which Start can see to with a
+	// lock. Nil for nobody.
+	Start func(runID string, start func() (pid int, err error)) error
 }
 
 // Outcome says what came of a Run or a Resume.

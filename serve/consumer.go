@@ -92,7 +92,7 @@ func (t *thread) turn(c *consumer) {
 	t.s.runs.Register(c.session, handle)
 	// The handler is no part of the lane's task: a reset disowns the task.
 	ctx := context.Background()
-	host := &dispatch.Host{Env: r.environment, Started: r.begin, Abort: r.abort, Ended: func(ok bool) {
+	host := &dispatch.Host{Env: r.environment, Start: r.begin, Abort: r.abort, Ended: func(ok bool) {
 		r.end()
 		t.s.stats.in(lane.GlobalLane(c.lane), func(l *laneStats) {
 			if ok {

@@ -61,20 +61,29 @@ type Lane struct {
 // list returns the consumers that are on their way, by name.
 func (t *thread) list() []Run {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	list := make([]Run, 0, len(t.consumers))
+	runs := map[string]*run{}
 	for _, c := range t.consumers {
 		r := Run{Consumer: c.name, State: c.state, Lane: lane.GlobalLane(c.lane), Since: c.since}
 		if c.run != nil {
-			r.RunID, r.PID = c.run.started()
-			if w := c.run.word(); w == wordStreaming || w == wordCompacting {
-				r.Activity = w
-			}
+			runs[c.name] = c.run
 		}
 		if c.retry != nil {
 			r.RetryAt = c.retry.At
 		}
 		list = append(list, r)
+	}
+	t.mu.Unlock()
+	// Without the lock, as a handler that just starts is waited for.
+	for i := range list {
+		r := &list[i]
+		if run := runs[r.Consumer]; run != nil {
+			r.RunID, r.PID = run.started()
+			// Before, it is the word of a handler of a killed server.
+			if w := run.word(); r.PID != 0 && (w == wordStreaming || w == wordCompacting) {
+				r.Activity = w
+			}
+		}
 	}
 	slices.SortFunc(list, func(a, b Run) int { return strings.Compare(a.Consumer, b.Consumer) })
 	return list

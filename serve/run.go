@@ -45,8 +45,8 @@ type run struct {
 	abort   chan struct{} // closed to end the handler
 	aborted sync.Once
 
-	mu  sync.Mutex
-	id  string // "" until the handler has started
+	mu  sync.Mutex // held while the handler starts
+	id  string     // "" until it has
 	pid int
 	at  time.Time // when it started
 
@@ -84,14 +84,21 @@ func (r *run) environment() []string {
 	return []string{envState + "=" + state, envMessages + "=" + pipe}
 }
 
-// begin is called when the handler has started.
-func (r *run) begin(id string, pid int) {
+// begin starts the handler. Whoever heard from it, and asks for the run, waits
+// until it is known here.
+func (r *run) begin(id string, start func() (pid int, err error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.id, r.pid, r.at = id, pid, time.Now()
+	at := time.Now()
+	pid, err := start()
+	if err == nil {
+		r.id, r.pid, r.at = id, pid, at
+	}
+	return err
 }
 
-// started returns what begin was told, "" and 0 before.
+// started returns the run's id and the handler's process id, "" and 0 before it
+// has started. It waits for a start that is under way.
 func (r *run) started() (id string, pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -93,6 +94,41 @@ func TestSteer(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(b.t.Dir(), "run", runsDir)); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
+}
+
+// TestStartIsSeenWhole: whoever heard from a handler sees its run with all that
+// is known of it, though the handler is at work before its start is over.
+func TestStartIsSeenWhole(t *testing.T) {
+	b := newBench(t)
+	b.serve(Options{})
+	thread := b.s.thread(b.t.Dir())
+	c := &consumer{name: "c", run: newRun(thread, "c")}
+	c.enter(stateRunning)
+	thread.mu.Lock()
+	thread.consumers[c.name] = c
+	thread.mu.Unlock()
+	answer := make(chan []Run)
+	err := c.run.begin("id", func() (int, error) {
+		asking := make(chan struct{})
+		go func() {
+			close(asking)
+			answer <- thread.list()
+		}()
+		<-asking
+		for range 1000 {
+			runtime.Gosched() // for an answer that is too early
+		}
+		return 7, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runs := <-answer; len(runs) != 1 || runs[0].RunID != "id" || runs[0].PID != 7 {
+		t.Errorf("runs: %+v", runs)
+	}
+	thread.mu.Lock()
+	delete(thread.consumers, c.name)
+	thread.mu.Unlock()
 }
 
 // TestAbort: an aborted handler has failed, with all its processes.
