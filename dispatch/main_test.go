@@ -153,7 +153,7 @@ func newBench(t testing.TB) *bench {
 func (b *bench) settleDown() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	list := awaitNobody(ctx, b.t.Dir())
+	list := awaitNobody(ctx, b.t.Dir(), superviseVerb, "dispatch")
 	if b.Failed() || len(list) > 0 {
 		b.Logf("supervisors left: %v\n%s", list, b.log())
 	}

@@ -335,12 +335,28 @@ func TestHandlerLeavesDaemon(t *testing.T) {
 }
 
 // A handler that kills its supervisor each time does not spin, and is stopped
-// like any that fails.
+// like any that fails; also when the dispatch is slow to let go of the locks that
+// it has handed over.
 func TestHandlerKillsSupervisor(t *testing.T) {
 	b := newBench(t)
+	meeting, answer := b.fifo("meet"), b.fifo("meet.go")
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo run >> "$D/runs"; echo $$ >> "$D/pids"; kill -9 $PPID; sleep 1000`})
 	b.push("s")
-	b.dispatch(Options{})
+	slow := b.command("dispatch", "--thread", b.t.Dir())
+	slow.Env = append(os.Environ(), "DISPATCH_TEST_STOP_AT=handing", "DISPATCH_TEST_MEET="+b.path("meet"))
+	if err := slow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	meeting.line()
+	// A supervisor that does not wait for the locks to be its own runs the handler
+	// now, and dies of it. Its guard finds them held, and leaves too.
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	awaitNobody(ctx, b.t.Dir(), superviseVerb)
+	answer.say()
+	if err := slow.Wait(); err != nil {
+		t.Error(err)
+	}
 	b.awaitLog("[ERROR] supervise: consumer=c stalled after 5 failed runs", 1)
 	b.awaitIdle()
 	if got := b.lines("runs"); len(got) != maxTries {

@@ -117,17 +117,17 @@ func (b *bench) awaitIdle() {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if list := awaitNobody(ctx, b.t.Dir()); len(list) > 0 {
+	if list := awaitNobody(ctx, b.t.Dir(), superviseVerb, "dispatch"); len(list) > 0 {
 		b.Fatalf("supervisors are left: %v\n%s", list, b.log())
 	}
 }
 
-// awaitNobody waits until no process of the thread at dir is left, or ctx, and
-// returns those that are. A process may start the next one and end during a
-// search, so it takes two that find nothing.
-func awaitNobody(ctx context.Context, dir string) []int {
+// awaitNobody waits until no process with one of the verbs is left of the thread
+// at dir, or ctx, and returns those that are. A process may start the next one and
+// end during a search, so it takes two that find nothing.
+func awaitNobody(ctx context.Context, dir string, verbs ...string) []int {
 	for empty := 0; ; {
-		list, _ := supervisors(dir)
+		list, _ := pids(dir, verbs...)
 		if len(list) > 0 && ctx.Err() != nil {
 			return list
 		}
@@ -176,12 +176,14 @@ func processes(dir string, verbs ...string) (found []process, err error) {
 }
 
 // supervisors returns the processes that supervise, guard or dispatch the thread.
-func supervisors(dir string) (pids []int, err error) {
-	list, err := processes(dir, superviseVerb, "dispatch")
-	for _, p := range list {
-		pids = append(pids, p.pid)
+func supervisors(dir string) ([]int, error) { return pids(dir, superviseVerb, "dispatch") }
+
+func pids(dir string, verbs ...string) (list []int, err error) {
+	found, err := processes(dir, verbs...)
+	for _, p := range found {
+		list = append(list, p.pid)
 	}
-	return pids, err
+	return list, err
 }
 
 // awaitDeath waits until the process has ended, or ctx.
@@ -191,11 +193,13 @@ func awaitDeath(ctx context.Context, pid int) {
 		return // gone
 	}
 	defer unix.Close(fd)
-	left := patience
-	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(patience)
 	}
-	unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, max(0, int(left.Milliseconds())))
+	for err = unix.EINTR; err == unix.EINTR; {
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, max(0, int(time.Until(deadline).Milliseconds())))
+	}
 }
 
 func alive(pid int) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"os"
 
 	"thread/engine"
 	"thread/lock"
@@ -83,6 +84,7 @@ func (r *room) inherit(ctx context.Context, consumer string) (*claim, error) {
 		c, _, err := r.claim(ctx, consumer, r.wantPending)
 		return c, err
 	}
+	_, _ = io.Copy(io.Discard, os.Stdin) // until nobody else has them, see startWith
 	c := &claim{note: r.readNote(consumer), lock: lock.FromFile(inherited(0)), slot: lock.FromFile(inherited(1))}
 	var err error
 	if c.due, err = r.dueFor(ctx, consumer, 0); err != nil {

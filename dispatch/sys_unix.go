@@ -39,12 +39,23 @@ func sealDescriptors() {
 	}
 }
 
-// startWith starts cmd, a supervisor, and hands the claim over to it.
+// startWith starts cmd, a supervisor, and hands the claim over to it. For as long
+// as this process has the locks too, the supervisor's death does not free them,
+// and its guard would find them held by somebody who does not look again. So the
+// end of the supervisor's stdin tells it that they are its own, see inherit.
 func startWith(cmd *exec.Cmd, c *claim) error {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer writer.Close()
+	defer reader.Close()
+	cmd.Stdin = reader
 	cmd.ExtraFiles = []*os.File{c.lock.File(), c.slot.File()}
 	if err := start(cmd); err != nil {
 		return err
 	}
+	passing("handing")
 	// Closed, not unlocked: the lock is the child's now.
 	c.lock.Close()
 	c.slot.Close()
