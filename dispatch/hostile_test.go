@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thread/engine"
+	"thread/lock"
 )
 
 // bare runs a shell script without any descriptor: not the standard files, not the
@@ -182,5 +183,44 @@ func TestHandlerClosesDescriptors(t *testing.T) {
 	}
 	if got := b.acked("c"); got != last {
 		t.Errorf("acked %d, want %d", got, last)
+	}
+}
+
+// What is left of a handler and is killed holds nothing any more when the next one
+// starts: not the tree lock, and nothing of its own.
+func TestKilledHoldsNothing(t *testing.T) {
+	b := newBench(t)
+	if err := b.r.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		tree, err := b.r.takeTree(t.Context(), "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := b.command("hold", b.path("own"))
+		tree.attach(left)
+		out, err := left.StdoutPipe()
+		if err == nil {
+			err = left.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		tree.abandon()
+		if tree, err = b.r.takeTree(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		own, err := lock.Try(b.path("own"), lock.Exclusive)
+		if err != nil {
+			t.Error(err)
+		} else {
+			own.Close()
+		}
+		tree.leave()
+		left.Wait()
 	}
 }

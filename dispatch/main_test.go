@@ -16,6 +16,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/lock"
 )
 
 // TestMain lets the test binary stand in for the program: dispatch and supervise
@@ -87,6 +88,13 @@ var verbs = map[string]func(args []string) error{
 		}
 		fmt.Println(e.ID)
 		return Wake(context.Background(), t, args[1])
+	},
+	"hold": func(args []string) error { // FILE: holds its lock until it is killed
+		if _, err := lock.Try(args[0], lock.Exclusive); err != nil {
+			return err
+		}
+		fmt.Println("held")
+		select {}
 	},
 	"toil": func([]string) error { return toil() },
 	"bare": func(args []string) error { return bare(args[0]) },

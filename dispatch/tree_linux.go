@@ -19,20 +19,28 @@ const evictPause = 100 * time.Millisecond
 
 // takeTree takes the consumer's tree lock. When it is held, a handler has
 // outlived its supervisor, or has been killed itself; what is left of it is
-// killed.
+// killed, and has ended when takeTree returns: a process that ends gives up what
+// it holds one by one, other locks or a port perhaps after the tree lock.
 func (r *room) takeTree(ctx context.Context, consumer string) (*tree, error) {
 	t := &tree{path: r.treePath(consumer)}
+	var killed []*os.Process
 	for {
 		l, err := lock.Try(t.path, lock.Exclusive)
 		if errors.Is(err, lock.ErrHeld) {
-			for _, pid := range evict(t.path) {
-				r.log.Warn("supervise: consumer=%s killed pid=%d, left of the handler before", consumer, pid)
+			for _, p := range evict(t.path) {
+				r.log.Warn("supervise: consumer=%s killed pid=%d, left of the handler before", consumer, p.Pid)
+				killed = append(killed, p)
 			}
 			pause, cancel := context.WithTimeout(ctx, evictPause)
 			l, err = lock.Open(pause, t.path, lock.Exclusive)
 			cancel()
 		}
 		if err == nil {
+			for _, p := range killed {
+				// Without a pidfd (Linux before 5.3) there is nothing to wait with.
+				_ = p.WithHandle(func(fd uintptr) { awaitReadable(int(fd)) })
+				p.Release()
+			}
 			t.lock = l
 			return t, nil
 		}
@@ -42,10 +50,10 @@ func (r *room) takeTree(ctx context.Context, consumer string) (*tree, error) {
 	}
 }
 
-// evict kills every process that has the file at path open, and returns their
-// ids. Which process that is, is decided by the descriptor and not by a number
-// that was written down: the process is pinned by a pidfd before it is looked at.
-func evict(path string) (killed []int) {
+// evict kills every process that has the file at path open, and returns them.
+// Which process that is, is decided by the descriptor and not by a number that
+// was written down: the process is pinned by a pidfd before it is looked at.
+func evict(path string) (killed []*os.Process) {
 	var want unix.Stat_t
 	if unix.Stat(path, &want) != nil {
 		return nil
@@ -61,9 +69,10 @@ func evict(path string) (killed []int) {
 			continue
 		}
 		if hasOpen(dir, &want) && p.Kill() == nil {
-			killed = append(killed, pid)
+			killed = append(killed, p)
+		} else {
+			p.Release()
 		}
-		p.Release()
 	}
 	return killed
 }
@@ -90,6 +99,10 @@ func awaitExit(pid int) {
 		return
 	}
 	defer unix.Close(fd)
+	awaitReadable(fd)
+}
+
+func awaitReadable(fd int) {
 	for {
 		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
 			return
