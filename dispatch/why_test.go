@@ -52,7 +52,7 @@ func TestWhy(t *testing.T) {
 		t.Errorf("unknown consumer: %v", err)
 	}
 
-	t.Setenv("DISPATCH_TEST_DELAY_MS", "200")
+	t.Setenv("DISPATCH_TEST_DELAY_MS", "2000") // for the look meanwhile
 	b.dispatch(Options{})
 	at.line()
 	b.why("c", 2, PlaceRunning, "The handler runs since 20")
@@ -60,7 +60,7 @@ func TestWhy(t *testing.T) {
 		t.Errorf("state %+v", s)
 	}
 	reply(leave, "7")
-	b.awaitLog("runs again in 200ms", 1)
+	b.awaitLog("runs again in 2s", 1)
 	b.why("c", 2, PlaceRetrying, "has failed once, the last time with exit 7", "logs/handlers/c.log")
 	at.line()
 	if err := b.t.Ack(context.Background(), "c", 3); err != nil {

@@ -177,15 +177,18 @@ func TestCrowd(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")
-	b.subscribe(engine.Subscription{Consumer: `a"b\`, Lane: "slow", Handler: `echo ran > "$D/at"; [ -e "$D/ok" ] || exit 3; ` + drain})
+	b.fifo("go")
+	b.subscribe(engine.Subscription{Consumer: `a"b\`, Lane: "slow", Handler: `echo ran > "$D/at"; [ -e "$D/again" ] || { : > "$D/again"; exit 3; }; read x < "$D/go"; ` + drain})
 	b.listen(Options{})
 	b.push("s")
 	b.line(at)
-	b.until("waiting", func() bool {
-		runs := b.ask(Request{Op: "runs"}).Runs
-		return len(runs) == 1 && runs[0].State == stateWaiting
+	// It stays so: the second run does not end by itself.
+	var status int
+	var typ, text string
+	b.until("failed", func() bool {
+		status, typ, text = b.get("/metrics")
+		return strings.Contains(text, `thread_retries_total{lane="slow"} 1`)
 	})
-	status, typ, text := b.get("/metrics")
 	if status != 200 || typ != "text/plain; version=0.0.4; charset=utf-8" {
 		t.Errorf("%d %s", status, typ)
 	}
@@ -211,10 +214,10 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("the oldest event is %v s old", age)
 	}
 	wellFormed(t, text)
-	if err := os.WriteFile(b.path("ok"), nil, 0o600); err != nil {
+	b.line(at)
+	if err := os.WriteFile(b.path("go"), []byte("go\n"), 0); err != nil {
 		t.Fatal(err)
 	}
-	b.line(at)
 	b.idle()
 	_, _, text = b.get("/metrics")
 	if lag := sampleOf(t, text, "thread_consumer_lag_events"+labels); lag != 0 {

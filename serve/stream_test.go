@@ -229,7 +229,7 @@ func TestStreamFails(t *testing.T) {
 // for it.
 func TestStreamSlow(t *testing.T) {
 	b := newBench(t)
-	b.listen(Options{writeTime: 200 * time.Millisecond})
+	b.listen(Options{writeTime: time.Second})
 	slow, err := net.Dial("tcp", b.s.web.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
