@@ -58,15 +58,18 @@ func (o *offering) names(ending string) []string {
 }
 
 // push starts a push of drafts on a handle of its own and waits until it has
-// made its offer.
+// made its offer, or has ended. Without an option, it does not give up however
+// busy the host is.
 func (o *offering) push(opts []Option, drafts ...event.Draft) {
 	o.t.Helper()
-	th, err := Open(o.dir, opts...)
+	th, err := Open(o.dir, append([]Option{WithLockWait(time.Minute)}, opts...)...)
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	n := len(o.names(offerNew))
+	ended := make(chan struct{})
 	o.wg.Go(func() {
+		defer close(ended)
 		es, err := th.PushBatch(ctx, drafts)
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -81,7 +84,14 @@ func (o *offering) push(opts []Option, drafts ...event.Draft) {
 			o.ids[e.ID] = e.Content
 		}
 	})
-	eventually(o.t, "an offer", func() bool { return len(o.names(offerNew)) > n })
+	eventually(o.t, "an offer", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return len(o.names(offerNew)) > n
+		}
+	})
 }
 
 // finish requires that what the pushes were told is what is there, that no offer
