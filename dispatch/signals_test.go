@@ -124,21 +124,22 @@ func (b *bench) awaitIdle() {
 
 // awaitNobody waits until no process with one of the verbs is left of the thread
 // at dir, or ctx, and returns those that are. A process may start the next one and
-// end during a search, so it takes two that find nothing.
+// end while others are looked at: only a search proves something during which
+// nobody has ended who may have been one.
 func awaitNobody(ctx context.Context, dir string, verbs ...string) []int {
-	for empty := 0; ; {
-		list, _ := pids(dir, verbs...)
-		if len(list) > 0 && ctx.Err() != nil {
-			return list
-		}
-		if len(list) > 0 {
-			empty = 0
-		} else if empty++; empty == 2 {
+	var before census
+	for {
+		now, err := search(dir, verbs)
+		if err == nil && len(now.found) == 0 && !now.mayHaveEnded(before) {
 			return nil
 		}
-		for _, pid := range list {
+		if ctx.Err() != nil {
+			return now.pids()
+		}
+		for _, pid := range now.pids() {
 			awaitDeath(ctx, pid)
 		}
+		before = now
 	}
 }
 
@@ -149,17 +150,48 @@ type process struct {
 	verb, mode  string
 }
 
-// processes returns the running processes of the program that have one of the
+// census is what a search of all processes has found.
+type census struct {
+	found  []process
+	others map[string]bool // by path: those with another command line
+	mute   []string        // those that had none: ended, or the kernel's
+}
+
+// mayHaveEnded reports whether one of those that were searched for may have ended
+// during the search, which came after the one given.
+func (c census) mayHaveEnded(before census) bool {
+	for _, path := range c.mute {
+		if !before.others[path] && !slices.Contains(before.mute, path) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c census) pids() (list []int) {
+	for _, p := range c.found {
+		list = append(list, p.pid)
+	}
+	return list
+}
+
+// search looks for the running processes of the program that have one of the
 // verbs and the thread at dir among their arguments.
-func processes(dir string, verbs ...string) (found []process, err error) {
+func search(dir string, verbs []string) (c census, err error) {
+	c.others = map[string]bool{}
 	list, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range list {
-		text, _ := os.ReadFile(path)
+		text := commandLine(path)
+		if len(text) == 0 {
+			c.mute = append(c.mute, path)
+			continue
+		}
 		args := strings.Split(string(text), "\x00")
 		if strings.HasPrefix(filepath.Base(args[0]), "qemu-") { // tools/qemu.sh: what it emulates follows
 			args = args[1:]
 		}
 		if len(args) < 3 || !slices.Contains(verbs, args[1]) || !slices.Contains(args, dir) {
+			c.others[path] = true
 			continue
 		}
 		p := process{verb: args[1]}
@@ -170,20 +202,37 @@ func processes(dir string, verbs ...string) (found []process, err error) {
 				p.parent, _ = strconv.Atoi(args[i+1])
 			}
 		}
-		found = append(found, p)
+		c.found = append(c.found, p)
 	}
-	return found, err
+	return c, err
+}
+
+// commandLine reads a process's cmdline file, empty for one that has ended. The
+// kernel fills it only after exec has closed the descriptors by which the parent
+// learns that all went well: until then, such a process is known by its program.
+func commandLine(path string) []byte {
+	self, err := os.Executable()
+	for {
+		text, _ := os.ReadFile(path)
+		if len(text) > 0 || err != nil {
+			return text
+		}
+		if exe, err := os.Readlink(filepath.Join(filepath.Dir(path), "exe")); err != nil || exe != self {
+			return nil
+		}
+	}
+}
+
+// processes returns what a search finds.
+func processes(dir string, verbs ...string) ([]process, error) {
+	c, err := search(dir, verbs)
+	return c.found, err
 }
 
 // supervisors returns the processes that supervise, guard or dispatch the thread.
-func supervisors(dir string) ([]int, error) { return pids(dir, superviseVerb, "dispatch") }
-
-func pids(dir string, verbs ...string) (list []int, err error) {
-	found, err := processes(dir, verbs...)
-	for _, p := range found {
-		list = append(list, p.pid)
-	}
-	return list, err
+func supervisors(dir string) ([]int, error) {
+	c, err := search(dir, []string{superviseVerb, "dispatch"})
+	return c.pids(), err
 }
 
 // awaitDeath waits until the process has ended, or ctx.
