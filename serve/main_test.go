@@ -126,12 +126,22 @@ func newBench(t testing.TB) *bench {
 }
 
 // others returns the processes that the test has started, by the directory in
-// their environment.
+// their environment, and those of this program that have none yet: the kernel
+// sets it up after the parent has learned that exec went well.
 func (b *bench) others() (list []string) {
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {
 		env, _ := os.ReadFile(path) // gone, or a zombie: nothing
-		if strings.Contains(string(env), "\x00D="+b.dir+"\x00") && path != fmt.Sprintf("/proc/%d/environ", os.Getpid()) {
+		exe := ""
+		if len(env) == 0 {
+			exe, _ = os.Readlink(filepath.Join(filepath.Dir(path), "exe"))
+		}
+		ours := exe == self || strings.Contains(string(env), "\x00D="+b.dir+"\x00")
+		if ours && path != fmt.Sprintf("/proc/%d/environ", os.Getpid()) {
 			list = append(list, path)
 		}
 	}
