@@ -21,8 +21,15 @@ import (
 )
 
 // TestReplaced: another directory in place of the one that is served is served
-// in turn, even with sockets of its own that nobody listens on.
+// in turn, even with sockets of its own that nobody listens on, and when the
+// server has seen that the first one was gone.
 func TestReplaced(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		t.Run(fmt.Sprint("seen=", seen), func(t *testing.T) { testReplaced(t, seen) })
+	}
+}
+
+func testReplaced(t *testing.T, seen bool) {
 	b := newBench(t)
 	at := b.fifo("at")
 	b.serve(Options{Sweep: 20 * time.Millisecond})
@@ -44,6 +51,9 @@ func TestReplaced(t *testing.T) {
 	}
 	if err := os.Rename(dir, b.path("old")); err != nil {
 		t.Fatal(err)
+	}
+	if seen {
+		b.until("forgotten", func() bool { return b.s.count() == 0 })
 	}
 	if err := os.Rename(other.Dir(), dir); err != nil {
 		t.Fatal(err)

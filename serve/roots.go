@@ -9,10 +9,15 @@ import (
 	"thread/engine"
 )
 
-// scanRoots serves the thread directories directly below the roots, and the
-// roots that are thread directories themselves. Those that cannot be served are
-// left out; each sweep tries them again, and logs it only the first time.
-func (s *Server) scanRoots() {
+// scan serves the thread directories directly below the roots, the roots that are
+// thread directories themselves, and those of Options.Threads that were gone and
+// are back: who puts another directory in place of one may be seen in between.
+// Those that cannot be served are left out; each sweep tries them again, and logs
+// it only the first time.
+func (s *Server) scan() {
+	for _, dir := range s.opts.Threads {
+		s.addFound(dir)
+	}
 	for _, root := range s.opts.Roots {
 		s.notices.add(root)
 		s.addFound(root)

@@ -135,7 +135,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	for _, t := range s.all() {
 		t.begin()
 	}
-	s.scanRoots()
+	s.scan()
 	if s.web != nil {
 		go s.web.serve()
 		s.log.Info("listening", "address", s.web.listener.Addr().String())
@@ -271,7 +271,7 @@ func (s *Server) anyDue() bool {
 
 // sweep finds what pings and file notices have missed.
 func (s *Server) sweep() {
-	s.scanRoots()
+	s.scan()
 	for _, t := range s.all() {
 		if errors.Is(t.check(), errGone) {
 			s.drop(t)
