@@ -94,7 +94,8 @@ var verbs = map[string]func(args []string) error{
 			return err
 		}
 		fmt.Println("held")
-		select {}
+		time.Sleep(time.Hour) // a deadlock ends the program
+		return nil
 	},
 	"toil": func([]string) error { return toil() },
 	"bare": func(args []string) error { return bare(args[0]) },

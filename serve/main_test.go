@@ -339,7 +339,7 @@ func toil() error {
 		case 1:
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		case 2:
-			select {} // until its time is up
+			time.Sleep(time.Hour) // until its time is up
 		case 3, 4:
 			exec.Command("sleep", "0.3").Start()
 		}
