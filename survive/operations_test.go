@@ -28,6 +28,7 @@ type operation struct {
 	atMost int                            // ordinals tried of one system call in a quick run
 
 	same  bool // it changes nothing that content knows
+	reads bool // what it is for changes nothing, and may fail after what does
 	again bool // a clean run after an interrupted one must come to the end
 }
 
@@ -176,9 +177,14 @@ func files(t *testing.T, dir string) {
 	}
 }
 
-// overdue is a thread with two delayed events whose time is over.
+// overdue is a thread with two delayed events whose time is over, and a schedule
+// of which a time is.
 func overdue(t *testing.T, dir string) {
 	fresh(t, dir)
+	late(t, dir)
+}
+
+func late(t *testing.T, dir string) {
 	th, err := engine.Open(dir, engine.WithClock(stopped))
 	if err != nil {
 		t.Fatal(err)
@@ -188,6 +194,10 @@ func overdue(t *testing.T, dir string) {
 		if _, err := th.PushAt(ctx, d, stopped().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	d := event.Draft{Source: "clock", Type: "message", Content: "tick"}
+	if _, err := th.AddSchedule(ctx, engine.Schedule{Name: "tick", Spec: "@every 1000h", Draft: d}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -26,7 +26,7 @@ type content struct {
 	ids    []int64
 	rest   string // subscriptions, progress, what is scheduled, the ids given and the number stored
 	lastID int64
-	due    int64 // delayed events that the next command pushes
+	due    int64 // events whose time is over, which the next command pushes
 }
 
 // stopped is a clock at which nothing that is scheduled falls due: who looks by it
@@ -81,6 +81,16 @@ func read(dir string) (c content, err error) {
 	for _, d := range delayed {
 		c.rest += fmt.Sprintf("\nlater %q", d.Draft.Content)
 		if d.At.Before(time.Now()) {
+			c.due++
+		}
+	}
+	schedules, err := th.Schedules(ctx)
+	if err != nil {
+		return c, err
+	}
+	for _, d := range schedules {
+		c.rest += fmt.Sprintf("\nschedule %q %q %q", d.Name, d.Spec, d.Draft.Source)
+		if d.Next.Before(time.Now()) {
 			c.due++
 		}
 	}

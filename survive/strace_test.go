@@ -72,6 +72,12 @@ func record(t *testing.T, dir, stdin string, args ...string) calls {
 	if r.code != 0 {
 		t.Fatalf("%q: %v", args, r)
 	}
+	return readCalls(t, log, dir)
+}
+
+// readCalls reads a log of strace; the calls on files in dir are ours.
+func readCalls(t *testing.T, log, dir string) calls {
+	t.Helper()
 	f, err := os.Open(log)
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,8 @@ func operations() (list []operation) {
 			stdin: `{"source":"s","type":"t","content":"1","dedupe_key":"known"}` + "\n" + `{"source":"s","type":"t","content":"2","dedupe_key":"new"}` + "\n"},
 		{name: "push later", rare: true, from: fresh, args: append(push[:len(push):len(push)], "--delay", "1000h")},
 		{name: "schedule add", rare: true, from: overdue, args: []string{"schedule", "add", "--thread", "D", "--name", "n", "--when", "@hourly", "--source", "s", "--type", "t"}},
+		{name: "schedule remove", rare: true, from: overdue, args: []string{"schedule", "remove", "--thread", "D", "--name", "tick"}},
+		{name: "peek that releases", rare: true, reads: true, from: overdue, args: []string{"peek", "--thread", "D", "--last-event-id", "0"}},
 		{name: "seek", rare: true, from: lettered, args: []string{"seek", "--thread", "D", "--consumer", "d", "--to", "beginning"}},
 		{name: "pause", rare: true, from: fresh, args: []string{"pause", "--thread", "D", "--consumer", "c"}},
 		{name: "resume", rare: true, from: paused, args: []string{"resume", "--thread", "D", "--consumer", "c"}},
