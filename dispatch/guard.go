@@ -96,15 +96,19 @@ func (g *guardian) tell(text string) {
 }
 
 // dismiss tells the guard that there is nothing to take over, and waits for its
-// end.
+// end. A guard that cannot be told is not waited for: it looks when this process
+// has ended.
 func (g *guardian) dismiss() {
 	g.mu.Lock()
 	g.leaving = true
+	var err error
 	if g.pipe != nil {
-		_, _ = g.pipe.Write([]byte{dismissed}) // a guard that is gone needs no word
+		_, err = g.pipe.Write([]byte{dismissed})
 	}
 	g.mu.Unlock()
-	<-g.gone
+	if err == nil {
+		<-g.gone
+	}
 }
 
 // dismissed is the byte that tells a guard to go.
