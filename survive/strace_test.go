@@ -205,11 +205,11 @@ func (c *calls) failurePoints(atMost int) (points []point) {
 
 // spread returns at most n elements of list, more of them near its ends, where
 // commits begin and end.
-func spread(list []int, n int) []int {
+func spread[T any](list []T, n int) []T {
 	if len(list) <= n {
 		return list
 	}
-	var picked []int
+	var picked []T
 	ends := n / 3
 	picked = append(picked, list[:ends]...)
 	middle := list[ends : len(list)-ends]
