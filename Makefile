@@ -40,7 +40,7 @@ test: ## Run all tests (about a minute)
 race: ## Run all tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 go test -race -shuffle on $(RACE)
 
-planted: ## Plant a dozen bugs, one at a time, and see that a test notices each
+planted: ## Plant two dozen bugs, one at a time, and see that a test notices each
 	THREAD_PLANTED=1 go test -count 1 -timeout 15m -v -run TestPlanted ./survive
 
 crash: ## Try every place of the crash, failure, damage and power tests, or a sample with CRASH_POINTS=sample

@@ -31,11 +31,11 @@ var permitted = map[string]string{
 
 	"thread/engine": "thread/event thread/internal/ahead thread/internal/planted thread/filter thread/index thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
 
-	"thread/dispatch": "thread/engine thread/event thread/filter thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
+	"thread/dispatch": "thread/engine thread/event thread/filter thread/internal/planted thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/consume":  "thread/engine thread/watch",
 	"thread/compat":   "thread/engine thread/event thread/filter thread/jsonlog thread/lock thread/watch modernc.org/sqlite",
 
-	"thread/serve": "thread/dispatch thread/engine thread/event thread/lane thread/lock thread/watch golang.org/x/sys",
+	"thread/serve": "thread/dispatch thread/engine thread/event thread/internal/planted thread/lane thread/lock thread/watch golang.org/x/sys",
 
 	"thread/survive":       "", // tests only
 	"thread/survive/guest": "golang.org/x/sys",

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"thread/internal/planted"
 )
 
 // guardian keeps a guard beside this process: one that holds the other end of a
@@ -142,7 +144,7 @@ func (r *room) guard(ctx context.Context, parent int) error {
 	start := time.Now()
 	var word [1]byte
 	switch _, err := io.ReadFull(os.Stdin, word[:]); {
-	case err == nil && word[0] == dismissed:
+	case err == nil && word[0] == dismissed, planted.Bug("guard goes with its supervisor"):
 		return nil
 	case err != nil && err != io.EOF:
 		return err

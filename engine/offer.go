@@ -294,6 +294,8 @@ func (tx *Tx) answer(o *offer, group []*write) error {
 	switch {
 	case err != nil:
 		return err
+	case state == stateTaken && planted.Bug("taken offer believed stored"):
+		return errStored
 	case stored && state == stateUnknown:
 		return fmt.Errorf("%w: the process that stored it was told of an error", ErrUnknownOutcome)
 	case stored && state != stateDurable && !planted.Bug("receipt believed unsynced"):

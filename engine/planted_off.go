@@ -2,6 +2,11 @@
 
 package engine
 
-import "os"
+import (
+	"os"
+	"time"
+)
 
 func dropLock(*os.File) {}
+
+func forgetDue(*database, time.Time) {}

@@ -300,6 +300,9 @@ func (t *Thread) lockedWrite(ctx context.Context, g *gate, locked func(), fn fun
 		if err := tx.commit(db, true); err != nil && !planted.Bug("failed commit acknowledged") {
 			return err
 		}
+		if released && planted.Bug("release in two transactions") {
+			forgetDue(db, t.now())
+		}
 		warning = warnBehind(log.write())
 		return nil
 	})

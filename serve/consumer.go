@@ -6,6 +6,7 @@ import (
 
 	"thread/dispatch"
 	"thread/engine"
+	"thread/internal/planted"
 	"thread/lane"
 )
 
@@ -131,6 +132,9 @@ func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
 		delete(t.consumers, c.name)
 	}
 	again := c.missed
+	if planted.Bug("wake-up during an attempt forgotten") {
+		again = want{}
+	}
 	c.missed = want{}
 	t.mu.Unlock()
 	if turn.Ran {

@@ -185,8 +185,8 @@ func TestOwnPushDoesNotSpin(t *testing.T) {
 	b.idle()
 }
 
-// TestAnotherHolder: a wake-up during the attempt to run a consumer that another
-// process has is not forgotten when the attempt fails.
+// TestAnotherHolder: a consumer that another process has is left to it, and is the
+// server's again afterwards.
 func TestAnotherHolder(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")

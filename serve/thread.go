@@ -11,6 +11,7 @@ import (
 
 	"thread/dispatch"
 	"thread/engine"
+	"thread/internal/planted"
 )
 
 // thread is a thread directory that is served.
@@ -123,6 +124,9 @@ func (t *thread) isClosed() bool {
 func (t *thread) poke(w want) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.looking && planted.Bug("wake-up during a look forgotten") {
+		return
+	}
 	t.want.add(w)
 	if t.news != nil {
 		close(t.news)
