@@ -61,8 +61,11 @@ func (f *frame) call(n *node) value {
 		}
 		return x
 	}
-	for _, v := range args[:len(n.args)] {
+	for i, v := range args[:len(n.args)] {
 		if v.k == null && (n.aux.path == nil || x.k == null) {
+			if n.fn == fnReplace && i == 2 && isEmptyC(args[1].text()) {
+				break // SQLite does not look at what nothing is replaced by
+			}
 			return value{}
 		}
 	}
@@ -264,8 +267,11 @@ func trim(s, set string, left, right bool) string {
 	return s
 }
 
+// isEmptyC reports whether s is empty as a C string.
+func isEmptyC(s string) bool { return s == "" || s[0] == 0 }
+
 func (f *frame) replace(s, old, with string) value {
-	if old == "" || old[0] == 0 {
+	if isEmptyC(old) {
 		return textValue(s)
 	}
 	n := strings.Count(s, old)

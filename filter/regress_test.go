@@ -18,6 +18,9 @@ func TestRegressions(t *testing.T) {
 		{"trim reads its set up to a NUL", "trim(content, 'a' || char(0) || 'b') = content"},
 		{"a lead byte 0xFF carries no bits (byte test)", "content LIKE '%\uFFFD%'"},
 		{"strftime('%f') rounds a tie up (authority run)", "strftime('%f', '2026-03-18 10:30:12.0625') = '12.063'"},
+		{"replace of nothing does not look at a NULL replacement (generated)", "replace(content, '', NULL) = content"},
+		{"replace of nothing does not look at a NULL replacement (generated)", "replace(source, char(0, 65), subtype) = source"},
+		{"replace of NULL is NULL (generated)", "replace(subtype, '', 'x') IS NULL"},
 		{"replace of nothing keeps a text", "typeof(replace(id, '', 'x')) = 'text'"},
 	} {
 		for _, oracle := range []*oracle{o, nul} {
