@@ -171,10 +171,11 @@ func mapASCII(s string, m func(byte) byte) string {
 }
 
 // substr is SQLite's substr on characters, for any int64 (semantics.md, section
-// 10, after substrFunc in func.c).
+// 10, after substrFunc in func.c). Without a count, SQLite takes the longest text
+// that it can hold: from farther left than that before the text, nothing is left.
 func substr(s string, from, count value, counted bool) string {
 	p := from.int64()
-	n := int64(math.MaxInt64)
+	n := int64(maxTextBytes)
 	neg := false
 	if counted {
 		n = count.int64()

@@ -21,6 +21,9 @@ func TestRegressions(t *testing.T) {
 		{"replace of nothing does not look at a NULL replacement (generated)", "replace(content, '', NULL) = content"},
 		{"replace of nothing does not look at a NULL replacement (generated)", "replace(source, char(0, 65), subtype) = source"},
 		{"replace of NULL is NULL (generated)", "replace(subtype, '', 'x') IS NULL"},
+		{"substr from more than SQLITE_MAX_LENGTH before the end is empty (generated)", "substr(content, -999999999) = content"},
+		{"substr from more than SQLITE_MAX_LENGTH before the end is empty (generated)", "substr(content, -1000000005) = ''"},
+		{"substr from more than SQLITE_MAX_LENGTH before the end is empty (generated)", "substr(source, -9223372036854775808) = ''"},
 		{"replace of nothing keeps a text", "typeof(replace(id, '', 'x')) = 'text'"},
 	} {
 		for _, oracle := range []*oracle{o, nul} {
