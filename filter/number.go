@@ -89,8 +89,50 @@ func scanNumber(s string) scanned {
 // parseReal reads a decimal number that the caller has already delimited.
 // Beyond the range of float64 it is an infinity.
 func parseReal(s string) float64 {
+	if len(s) > safeDigits {
+		s = cutDigits(s)
+	}
 	f, _ := strconv.ParseFloat(s, 64)
 	return f
+}
+
+// safeDigits is how many digits a uint64 always holds.
+const safeDigits = 19
+
+// cutDigits drops the digits that SQLite's sqlite3AtoF does not look at: it
+// gathers the significand in a uint64 and counts further digits as zeros. They
+// would decide how a number just above a tie is rounded.
+func cutDigits(s string) string {
+	const full = (math.MaxUint64 - 9) / 10
+	b := make([]byte, 0, 32)
+	i := 0
+	if s[0] == '-' || s[0] == '+' {
+		b = append(b, s[0])
+		i++
+	}
+	var u uint64
+	exp, fraction := 0, false
+	for ; i < len(s) && (isDigit(s[i]) || s[i] == '.'); i++ {
+		switch {
+		case s[i] == '.':
+			fraction = true
+			continue
+		case u < full:
+			u = u*10 + uint64(s[i]-'0')
+			if fraction {
+				exp--
+			}
+		case !fraction:
+			exp++
+		}
+	}
+	if i < len(s) { // an exponent, clamped to the range of int
+		e, _ := strconv.Atoi(s[i+1:])
+		exp += max(-10_000, min(e, 10_000))
+	}
+	b = strconv.AppendUint(b, u, 10)
+	b = append(b, 'e')
+	return string(strconv.AppendInt(b, int64(exp), 10))
 }
 
 // parseInteger reads an optional sign and digits. When they do not fit int64 it

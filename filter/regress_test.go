@@ -24,6 +24,11 @@ func TestRegressions(t *testing.T) {
 		{"substr from more than SQLITE_MAX_LENGTH before the end is empty (generated)", "substr(content, -999999999) = content"},
 		{"substr from more than SQLITE_MAX_LENGTH before the end is empty (generated)", "substr(content, -1000000005) = ''"},
 		{"substr from more than SQLITE_MAX_LENGTH before the end is empty (generated)", "substr(source, -9223372036854775808) = ''"},
+		{"digits that a uint64 does not hold do not count (generated)", "9007199254740993.000000000000000000001 = 9007199254740992"},
+		{"digits that a uint64 does not hold do not count (generated)", "'0009999999999999825.000000000000000000001' + 0 = 9999999999999824"},
+		{"digits that a uint64 does not hold do not count (generated)", "CAST('-4221000000000000000255' AS REAL) = -4221e18"},
+		{"digits that a uint64 does not hold do not count (generated)", "92233720368547758080000000000e-10 = 9223372036854775808 AND 1e0000000000000000001 = 10 AND '1e99999999999999999999' = 1e400 || ''"},
+		{"digits that a uint64 does not hold do not count (generated)", "'1e-99999999999999999999' + 0 = 0 AND '0.00000000000000000000000000000000015e33' + 0 = 0.15"},
 		{"replace of nothing keeps a text", "typeof(replace(id, '', 'x')) = 'text'"},
 	} {
 		for _, oracle := range []*oracle{o, nul} {
