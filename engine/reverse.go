@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -46,9 +47,13 @@ func (t *Thread) backward(ctx context.Context, v *verdicts, after, limit int64, 
 					upto = tx.st.head
 				}
 				start := time.Now()
-				from := max(after, upto-width)
-				if found, upto, err = tx.window(v, from, upto, limit, load); time.Since(start) < quickWindow {
-					width *= 2
+				from := after
+				if width < upto-after {
+					from = upto - width
+				}
+				found, upto, err = tx.window(v, from, upto, limit, load)
+				if time.Since(start) < quickWindow && width <= math.MaxInt64/2 {
+					width *= 2 // imported ids may lie far apart
 				}
 				if upto <= after {
 					upto = 0

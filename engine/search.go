@@ -143,7 +143,7 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 			if s.first > upto {
 				return end, nil
 			}
-			if s.first-1 > pos+index.BlockEvents {
+			if s.first-1-index.BlockEvents > pos { // pos may be the greatest id
 				pos = s.first - 1
 				blocks = index.BlocksAfter(s.tx.columns, pos)
 			}
