@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -42,12 +43,22 @@ func newError(text string, offset int, what, hint string) *Error {
 }
 
 // Error is one line: what is wrong, where, and after a dash how to mend it.
+// Control characters of the filter are shown as spaces.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("filter: %s at offset %d (line %d, column %d)", e.What, e.Offset, e.Line, e.Column)
 	if e.Hint != "" {
 		s += " - " + e.Hint
 	}
-	return s
+	return withoutControls(s)
+}
+
+func withoutControls(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // excerptChars is how much of a long line an excerpt shows on each side.
@@ -70,11 +81,6 @@ func (e *Error) Excerpt() string {
 	if len(after) > excerptChars {
 		after = append(after[:excerptChars:excerptChars], '…')
 	}
-	line := strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7F {
-			return ' '
-		}
-		return r
-	}, string(before)+string(after))
+	line := withoutControls(string(before) + string(after))
 	return line + "\n" + strings.Repeat(" ", len(before)) + "^\n"
 }

@@ -86,6 +86,9 @@ func TestRefusals(t *testing.T) {
 		{"CASE WHEN 1 THEN 2", 0, "CASE without END", "END"},
 		{"type IN ('a',)", 13, `near ")"`, ""},
 		{"TRUE.x", 4, "syntax error", ""},
+		{"1 'a\nb'", 2, "syntax error", "AND"},
+		{"main\r\n.events\n.id = 1", 0, "a column with a schema", "alone"},
+		{"type = \"a\nb\"", 7, "no such column", "did you mean type = 'a\nb'"},
 	} {
 		_, err := Compile(c.filter)
 		var e *Error
