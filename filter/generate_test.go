@@ -126,7 +126,7 @@ func (g generator) value(depth int) string {
 	case 11:
 		return "instr(" + v() + ", " + v() + ")"
 	case 12:
-		return "replace(" + v() + ", " + v() + ", " + g.text() + ")"
+		return "replace(" + v() + ", " + g.of(v(), "''") + ", " + g.of(v(), g.text(), "NULL") + ")"
 	case 13:
 		return g.of("substr", "substring") + "(" + v() + ", " + g.small() + g.of("", ", "+g.small()) + ")"
 	case 14:
@@ -154,7 +154,14 @@ func (g generator) value(depth int) string {
 	return "max(" + v() + ", " + v() + ", " + v() + ")"
 }
 
-func (g generator) small() string { return strconv.Itoa(g.pick(12) - 6) }
+// small is a position or a length, now and then one far outside of every text.
+func (g generator) small() string {
+	if g.pick(8) == 0 {
+		return g.of("NULL", "'2'", "'-1x'", "1.9", "-id", "9223372036854775807", "-9223372036854775808",
+			"-999999999", "-1000000001", "2147483648", "-4294967297", "length(type)")
+	}
+	return strconv.Itoa(g.pick(12) - 6)
+}
 
 func (g generator) date(v func() string) string {
 	mods := ""
@@ -219,7 +226,7 @@ func (g generator) spine(depth int) string {
 	}
 	collate := ""
 	if g.pick(4) == 0 {
-		collate = " COLLATE " + g.of("NOCASE", "BINARY", "RTRIM", "nocase")
+		collate = " COLLATE " + g.of("NOCASE", "BINARY", "RTRIM", "nocase", `"NoCase"`, "'rtrim'", "[binary]", "RTRIM COLLATE NOCASE")
 	}
 	return g.predicate(depth-1, collate)
 }
@@ -235,6 +242,9 @@ func (g generator) predicate(depth int, collate string) string {
 		x = g.value(depth)
 	}
 	not := g.of("", "", "NOT ")
+	if g.pick(14) == 0 && (g.columns == nil || g.pick(4) == 0) {
+		return g.chain(depth)
+	}
 	switch g.pick(14) {
 	case 12:
 		return g.number(depth) + " " + not + "BETWEEN " + g.number(0) + " AND " + g.number(depth)
@@ -278,13 +288,16 @@ func (g generator) predicate(depth int, collate string) string {
 		case 0:
 			return x + " " + not + "LIKE " + p + " ESCAPE " + quote(g.of("\\", "%", "_", "a", "é", "!"))
 		case 1:
-			return "like(" + p + ", " + x + ")"
+			return "like(" + p + ", " + x + g.of("", ", 'é'", ", '_'") + ")"
 		}
 		return x + " " + not + "LIKE " + p
 	case 10:
 		p := quote(genGlobs[g.pick(len(genGlobs))])
 		if g.pick(8) == 0 {
 			p = g.leafValue()
+		}
+		if g.pick(6) == 0 {
+			return "glob(" + p + ", " + x + ")"
 		}
 		return x + " " + not + "GLOB " + p
 	case 11:

@@ -57,7 +57,15 @@ func TestSameRowsAsSQLite(t *testing.T) {
 		if seed%8 == 0 {
 			g.plain, rows = !o.exact, nul
 		}
-		if checkFilter(rt, rows, g.spine(3)) {
+		filter := g.spine(3)
+		if seed%4 == 1 {
+			_, plain := Compile(filter)
+			filter = g.dress(filter)
+			if _, dressed := Compile(filter); (plain == nil) != (dressed == nil) {
+				rt.Errorf("%q: %v, without other white space, comments and case: %v", filter, dressed, plain)
+			}
+		}
+		if checkFilter(rt, rows, filter) {
 			compared++
 		}
 	})
