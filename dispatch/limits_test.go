@@ -60,6 +60,45 @@ func TestHandlerThatFails(t *testing.T) {
 	}
 }
 
+// The table holds when nothing can be noted in run/, as on a full disk.
+func TestNoteCannotBeWritten(t *testing.T) {
+	b := newBench(t)
+	b.subscribe(engine.Subscription{Consumer: "idle", Handler: `echo run >> "$D/idle"`})
+	b.subscribe(engine.Subscription{Consumer: "fails", Handler: `echo run >> "$D/fails"; exit 3`})
+	for _, consumer := range []string{"idle", "fails"} {
+		if err := os.MkdirAll(b.r.notePath(consumer)+".new", 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		b.push("s")
+		b.dispatch(Options{MaxHandlers: 1}) // one supervisor runs both
+		b.awaitLog("consumer=idle stopped", i+1)
+		b.awaitLog("consumer=fails stalled", i+1)
+		b.awaitIdle()
+		if idle, fails := len(b.lines("idle")), len(b.lines("fails")); idle != i+1 || fails != (i+1)*maxTries {
+			t.Fatalf("%d and %d runs after %d pushes", idle, fails, i+1)
+		}
+	}
+	// A note that somebody else has written since is the newer one.
+	n := note{State: stateStopped, RunID: "ours"}
+	if err := b.r.writeNote("idle", n); err == nil {
+		t.Fatal("the note was written")
+	}
+	if got := b.r.readNote("idle"); got.RunID != "ours" {
+		t.Errorf("note %+v", got)
+	}
+	if err := os.Remove(b.r.notePath("idle") + ".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := newRoom(b.t, Options{}).writeNote("idle", note{State: stateIdle, RunID: "theirs"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.r.readNote("idle"); got.RunID != "theirs" {
+		t.Errorf("note %+v", got)
+	}
+}
+
 // While a consumer waits for its retry it holds no lock and no slot, others run,
 // and a push is left to the retry.
 func TestBackoffHoldsUpNobody(t *testing.T) {

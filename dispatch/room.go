@@ -31,6 +31,7 @@ type room struct {
 	max int    // slots
 
 	takeovers int // how many supervisors in a row were killed before this one
+	unwritten unwritten
 }
 
 func newRoom(t *engine.Thread, o Options) *room {

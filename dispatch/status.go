@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"time"
@@ -9,83 +8,6 @@ import (
 	"thread/engine"
 	"thread/lock"
 )
-
-// state says what the last note in a consumer's file is about.
-type state string
-
-const (
-	stateRunning state = "running" // written before the handler is started
-	stateWaiting state = "waiting" // a retry is due at RetryAt
-	stateStopped state = "stopped" // ended without progress, nothing new
-	stateStalled state = "stalled" // failed maxTries times
-	stateIdle    state = "idle"    // ended, and nothing of the above
-)
-
-// note is the content of run/<c>.json: what supervisors tell each other and
-// `thread info` about a consumer. It is advice; see the package comment. Only
-// the holder of the consumer's lock or busy lock writes it.
-type note struct {
-	State     state      `json:"state"`
-	RunID     string     `json:"run_id"`
-	StartedAt time.Time  `json:"started_at"`
-	EndedAt   *time.Time `json:"ended_at,omitempty"` // of the last run that ended
-	Exit      string     `json:"exit,omitempty"`     // how that one ended, see exitText
-	RetryAt   *time.Time `json:"retry_at,omitempty"`
-	// Seen is the newest id when the handler was started, and once it has ended,
-	// at the look that followed.
-	Seen int64 `json:"seen"`
-	// SeenRetried is Due.Retried at the same moment.
-	SeenRetried int64 `json:"seen_retried,omitempty"`
-	streak
-}
-
-func (n *note) halted() bool { return n.State == stateStopped || n.State == stateStalled }
-
-// resumed is the streak that a run begins with: a supervisor that was killed
-// counts as a failure of its handler, and one that has stopped as the end of the
-// streak. After maxTries such deaths a push starts afresh too.
-func (n *note) resumed() streak {
-	switch k := n.streak; {
-	case n.halted():
-		return streak{}
-	case n.State != stateRunning:
-		return k
-	case k.Failures+1 < maxTries:
-		k.Failures++
-		return k
-	}
-	return streak{}
-}
-
-// readNote returns the consumer's note, the zero note if there is none that can
-// be read.
-func (r *room) readNote(consumer string) note {
-	var n note
-	text, err := os.ReadFile(r.notePath(consumer))
-	if err != nil || json.Unmarshal(text, &n) != nil {
-		return note{}
-	}
-	return n
-}
-
-// writeNote replaces the consumer's note. No sync: a note that a power cut takes
-// away is about processes that it took away too.
-func (r *room) writeNote(consumer string, n note) error {
-	text, err := json.Marshal(n)
-	if err != nil {
-		return err
-	}
-	path := r.notePath(consumer)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|openNoFollow, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
-}
 
 // State is what is known of a consumer's handler, for people. Times are nil when
 // there is none.
