@@ -27,6 +27,13 @@ func parseSpec(spec string) (cron.Schedule, error) {
 	if strings.Contains(spec, "TZ=") {
 		return nil, invalidf("schedule %q: a time zone cannot be given", spec)
 	}
+	if every, ok := strings.CutPrefix(spec, "@every "); ok {
+		// The parser makes whole seconds, and at least one, of any duration.
+		d, err := time.ParseDuration(every)
+		if err == nil && (d < time.Second || d%time.Second != 0) {
+			return nil, invalidf("schedule %q: the duration is not a number of whole seconds from 1s", spec)
+		}
+	}
 	s, err := cronParser.Parse(spec)
 	if err != nil {
 		return nil, invalidf("schedule %q: %v", spec, err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"thread/event"
 	"thread/index"
@@ -38,11 +39,11 @@ var (
 // schedule after that. A clock that is set back postpones the next event until
 // it shows that time again, and repeats none.
 type Schedule struct {
-	Name string // 1 to event.MaxNameBytes bytes
+	Name string // valid UTF-8, 1 to event.MaxNameBytes bytes
 	// Spec is a cron expression of five fields (minute, hour, day of month, month,
 	// day of week, in the local time of the process that computes the next time),
 	// @hourly, @daily, @weekly, @monthly or @yearly, or @every and a duration of
-	// at least 1 s.
+	// whole seconds, at least 1 s.
 	Spec  string
 	Draft event.Draft
 	Next  time.Time // set by Schedules and AddSchedule
@@ -90,8 +91,8 @@ func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, e
 	if err := s.Draft.Validate(); err != nil {
 		return next, err
 	}
-	if s.Name == "" || len(s.Name) > event.MaxNameBytes {
-		return next, invalidf("the name of a schedule has 1 to %d bytes", event.MaxNameBytes)
+	if s.Name == "" || len(s.Name) > event.MaxNameBytes || !utf8.ValidString(s.Name) {
+		return next, invalidf("the name of a schedule is UTF-8 of 1 to %d bytes", event.MaxNameBytes)
 	}
 	err = t.Update(ctx, func(tx *Tx) error {
 		b, err := tx.later(bucketSchedules)

@@ -288,10 +288,15 @@ func TestScheduleRefused(t *testing.T) {
 		{Name: "n", Spec: "61 * * * *", Draft: good},
 		{Name: "n", Spec: "0 0 30 2 *", Draft: good}, // there is no such day
 		{Name: "n", Spec: "@every x", Draft: good},
+		{Name: "n", Spec: "@every 0s", Draft: good},
+		{Name: "n", Spec: "@every -1h", Draft: good},
+		{Name: "n", Spec: "@every 999ms", Draft: good},
+		{Name: "n", Spec: "@every 1m0.5s", Draft: good},
 		{Name: "n", Spec: "@reboot", Draft: good},
 		{Name: "n", Spec: "TZ=0", Draft: good},
 		{Name: "n", Spec: "CRON_TZ=UTC * * * * *", Draft: good},
 		{Name: "", Spec: "@hourly", Draft: good},
+		{Name: "\xff", Spec: "@hourly", Draft: good},
 		{Name: "n", Spec: "@hourly"},
 	} {
 		if _, err := l.th.AddSchedule(ctx, s); !errors.Is(err, ErrInvalid) {

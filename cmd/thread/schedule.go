@@ -152,6 +152,9 @@ func (c *scheduleRemoveCmd) run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer t.Close()
+	if c.Name.value == "" {
+		return usage("--name is empty", "name the schedule")
+	}
 	if err := t.RemoveSchedule(ctx, c.Name.value); err != nil {
 		return a.aboutSchedule(err, c.Name.value)
 	}
