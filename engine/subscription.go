@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"thread/event"
 	"thread/filter"
@@ -16,7 +17,7 @@ import (
 // Subscription is a consumer's standing order: run Handler while there are
 // events that match Filter.
 type Subscription struct {
-	Consumer string  // its id: any text, 1 to event.MaxNameBytes bytes
+	Consumer string  // its id: any text in UTF-8, 1 to event.MaxNameBytes bytes
 	Handler  string  // a shell command, not empty
 	Filter   *string // nil: every event
 	// Timeout is how long a handler may run; 0 for as long as it likes.
@@ -204,7 +205,7 @@ func (s *Subscription) validate() error {
 	if s.Timeout < 0 {
 		return invalidf("timeout is negative")
 	}
-	if len(s.Lane) > maxLaneBytes || strings.HasPrefix(s.Lane, "session:") || strings.TrimSpace(s.Lane) != s.Lane {
+	if len(s.Lane) > maxLaneBytes || !utf8.ValidString(s.Lane) || strings.HasPrefix(s.Lane, "session:") || strings.TrimSpace(s.Lane) != s.Lane {
 		return invalidf("lane %q is no name of up to %d bytes without spaces around it that does not begin with \"session:\"", s.Lane, maxLaneBytes)
 	}
 	if s.Where() == "" {
@@ -215,6 +216,10 @@ func (s *Subscription) validate() error {
 }
 
 func (tx *Tx) subscribe(s *Subscription) (err error) {
+	// JSON could not tell two such names apart. Those that were imported stay.
+	if !utf8.ValidString(s.Consumer) {
+		return invalidf("consumer is not valid UTF-8")
+	}
 	key := consumerKey(s.Consumer)
 	if err := index.CheckPath(tx.subscriptions, key); err != nil {
 		return err
