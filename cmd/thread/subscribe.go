@@ -42,14 +42,15 @@ thread subscribe --thread ./inbox --consumer worker --replace --filter "type = '
 }
 
 func (c *subscribeCmd) run(ctx context.Context, a *app) error {
+	// A flag that is missing comes before what the directory is (contract T-18).
+	if c.Handler.value == "" && (c.Handler.set || !c.Replace) {
+		return usage("--handler is missing or empty", "give the command to run")
+	}
 	t, err := a.openFor(c.Thread.value, c.Consumer.value)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
-	if c.Handler.value == "" && (c.Handler.set || !c.Replace) {
-		return usage("--handler is missing or empty", "give the command to run")
-	}
 	change, err := c.change()
 	if err != nil {
 		return err
