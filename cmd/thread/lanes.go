@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
+	"thread/event"
 	"thread/serve"
 )
 
@@ -35,11 +35,8 @@ func (c *lanesCmd) run(_ context.Context, a *app) error {
 	}
 	for _, l := range answer.Lanes {
 		if c.JSON {
-			line, err := json.Marshal(l)
-			if err != nil {
-				return err
-			}
-			a.out.buf = append(append(a.out.buf, line...), '\n')
+			b := event.AppendString(append(a.out.buf, `{"name":`...), l.Name)
+			a.out.buf = fmt.Appendf(b, `,"limit":%d,"active":%d,"queued":%d,"oldest_ms":%d}`+"\n", l.Limit, l.Active, l.Queued, l.OldestMS)
 			continue
 		}
 		a.out.buf = fmt.Appendf(a.out.buf, "%s  %d of %d run, %d wait", printable(l.Name), l.Active, l.Limit, l.Queued)

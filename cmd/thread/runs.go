@@ -4,9 +4,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
+	"thread/event"
 	"thread/serve"
 )
 
@@ -35,11 +35,7 @@ func (c *runsCmd) run(_ context.Context, a *app) error {
 	}
 	for _, r := range answer.Runs {
 		if c.JSON {
-			line, err := json.Marshal(r)
-			if err != nil {
-				return err
-			}
-			a.out.buf = append(append(a.out.buf, line...), '\n')
+			a.out.buf = appendRun(a.out.buf, &r)
 		} else {
 			a.out.buf = fmt.Appendf(a.out.buf, "%s  %s for %s, lane %s", printable(r.Consumer), r.State, timeAgo(r.Since), printable(r.Lane))
 			if r.PID != 0 {
@@ -55,4 +51,19 @@ func (c *runsCmd) run(_ context.Context, a *app) error {
 		}
 	}
 	return nil
+}
+
+// appendRun appends a run as a line of JSON, in the forms of docs/JSON.md.
+func appendRun(b []byte, r *serve.Run) []byte {
+	b = event.AppendString(append(b, `{"consumer_id":`...), r.Consumer)
+	b = event.AppendString(append(b, `,"state":`...), r.State)
+	b = event.AppendString(append(b, `,"lane":`...), r.Lane)
+	b = append(append(b, `,"since":"`...), event.FormatTime(r.Since)...)
+	b = event.AppendString(append(b, `","run_id":`...), r.RunID)
+	b = fmt.Appendf(b, `,"pid":%d`, r.PID)
+	b = event.AppendString(append(b, `,"activity":`...), r.Activity)
+	if !r.RetryAt.IsZero() {
+		b = append(append(append(b, `,"retry_at":"`...), event.FormatTime(r.RetryAt)...), '"')
+	}
+	return append(b, "}\n"...)
 }
