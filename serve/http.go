@@ -40,13 +40,18 @@ type web struct {
 // Options.Token.
 var ErrListen = errors.New("cannot listen")
 
+// ErrAddress says that the system does not let this process listen there: another
+// one does, or it may not.
+var ErrAddress = errors.New("cannot listen on")
+
 // listenWeb opens the listener of Options.Listen, which answers nobody yet.
-func (s *Server) listenWeb(ctx context.Context) (*web, error) {
-	w := &web{s: s, token: s.opts.Token, ctx: ctx}
+func (s *Server) listenWeb(ctx context.Context) (w *web, err error) {
+	w = &web{s: s, token: s.opts.Token, ctx: ctx}
 	path, local := strings.CutPrefix(s.opts.Listen, "unix:")
 	if local {
-		l, err := listenPath(path)
-		w.listener = l
+		if w.listener, err = listenPath(path); err != nil && !errors.Is(err, ErrListen) {
+			err = fmt.Errorf("%w %s: %w", ErrAddress, s.opts.Listen, err)
+		}
 		return w, err
 	}
 	at, err := netip.ParseAddrPort(strings.Replace(s.opts.Listen, "localhost:", "127.0.0.1:", 1))
@@ -57,13 +62,27 @@ func (s *Server) listenWeb(ctx context.Context) (*web, error) {
 		return nil, fmt.Errorf("%w on %q: others than this host need a token", ErrListen, s.opts.Listen)
 	}
 	w.local = w.token == ""
-	w.listener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+	if w.listener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); err != nil {
+		err = fmt.Errorf("%w %s: %w", ErrAddress, s.opts.Listen, systemError(err))
+	}
 	return w, err
+}
+
+// systemError returns what the system said, without the words of package net that
+// repeat the address.
+func systemError(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
 
 // listenPath makes a socket in place of one that nobody listens on any more, and
 // of nothing else.
 func listenPath(path string) (net.Listener, error) {
+	if path == "" {
+		return nil, fmt.Errorf("%w on unix: without a path", ErrListen)
+	}
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode().Type() != os.ModeSocket {
 		return nil, fmt.Errorf("%w on %s: it is there and no socket", ErrListen, path)
@@ -71,10 +90,14 @@ func listenPath(path string) (net.Listener, error) {
 	if err == nil {
 		if conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
 			conn.Close()
-			return nil, &os.PathError{Op: "listen", Path: path, Err: syscall.EADDRINUSE}
+			return nil, syscall.EADDRINUSE
 		}
 	}
-	return listenUnix(filepath.Dir(path), filepath.Base(path))
+	l, err := listenUnix(filepath.Dir(path), filepath.Base(path))
+	if err != nil {
+		return nil, systemError(err)
+	}
+	return l, nil
 }
 
 // serve answers until the listener is closed.

@@ -104,7 +104,7 @@ func TestListenRefused(t *testing.T) {
 	if err := os.WriteFile(b.path("file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for listen, token := range map[string]string{"0.0.0.0:0": "", "[::]:0": "", "192.0.2.1:80": "", "127.0.0.1": "", "host:80": "t", ":80": "t", "127.0.0.1:99999": "", "unix:" + b.path("file"): ""} {
+	for listen, token := range map[string]string{"0.0.0.0:0": "", "[::]:0": "", "192.0.2.1:80": "", "127.0.0.1": "", "host:80": "t", ":80": "t", "127.0.0.1:99999": "", "unix:" + b.path("file"): "", "unix:": ""} {
 		s, err := New(Options{Threads: []string{b.t.Dir()}, Listen: listen, Token: token})
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func TestListenRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Run(t.Context()); err == nil || errors.Is(err, ErrListen) {
+	if _, err := s.Run(t.Context()); !errors.Is(err, ErrAddress) || errors.Is(err, ErrListen) {
 		t.Errorf("an address in use: %v", err)
 	}
 }

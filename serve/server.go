@@ -111,7 +111,7 @@ func (s *Server) Reset() {
 // has to end then, whereupon its guard takes over what is left of the work.
 //
 // Run returns an error at once when a thread of Options.Threads cannot be served,
-// and ErrListen.
+// and ErrListen or ErrAddress.
 func (s *Server) Run(ctx context.Context) (left int, err error) {
 	if s.opts.Listen != "" {
 		if s.web, err = s.listenWeb(ctx); err != nil {

@@ -47,6 +47,15 @@ thread serve --root /srv/threads --config /etc/thread.json --log-format json`,
 }
 
 func (c *serveCmd) run(ctx context.Context, a *app) error {
+	// --token-file "$UNSET" must not be the same as none.
+	for _, f := range []struct {
+		flag string
+		text
+	}{{"--config", c.Config}, {"--listen", c.Listen}, {"--token-file", c.TokenFile}, {"--log", c.Log}} {
+		if f.set && f.value == "" {
+			return usage(f.flag+" is empty", "give a value, or leave it out")
+		}
+	}
 	config, err := c.config()
 	if err != nil {
 		return usage(err.Error(), "correct that file, see docs/SERVE.md")
@@ -77,6 +86,9 @@ func (c *serveCmd) run(ctx context.Context, a *app) error {
 	if opts.Log, err = c.logger(a.stderr); err != nil {
 		return err
 	}
+	if c.TokenFile.set && !c.Listen.set {
+		return usage("--token-file is for --listen, which is missing", "add --listen ADDRESS")
+	}
 	opts.Listen = c.Listen.value
 	if opts.Token, err = c.token(); err != nil {
 		return err
@@ -106,6 +118,9 @@ func (c *serveCmd) run(ctx context.Context, a *app) error {
 	if errors.Is(err, serve.ErrListen) {
 		return usage(err.Error(), "give 127.0.0.1:PORT, unix:PATH, or with --token-file any address")
 	}
+	if errors.Is(err, serve.ErrAddress) {
+		return logic(err.Error(), "end what listens there, or give another --listen")
+	}
 	if err == nil && left > 0 {
 		a.warn("%d handlers were still running; thread dispatch takes over what they leave unread", left)
 	}
@@ -125,8 +140,11 @@ func (c *serveCmd) token() (string, error) {
 		return "", nil
 	}
 	data, err := os.ReadFile(c.TokenFile.value)
+	if err != nil {
+		return "", logic("--token-file: "+err.Error(), "name a file that can be read")
+	}
 	token := strings.TrimSpace(string(data))
-	if err == nil && (token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })) {
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		err = usage("--token-file "+c.TokenFile.value+" holds no token", "write one line of visible ASCII characters into it")
 	}
 	return token, err
@@ -188,7 +206,7 @@ func (c *serveCmd) logger(stderr io.Writer) (*slog.Logger, error) {
 		// lumberjack says only at the first line that it cannot write.
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, err
+			return nil, logic("--log: "+err.Error(), "name a file that can be written")
 		}
 		if err := f.Close(); err != nil {
 			return nil, err
