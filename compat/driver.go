@@ -4,6 +4,8 @@ package compat
 
 import (
 	"errors"
+	"io/fs"
+	"syscall"
 
 	"modernc.org/sqlite"
 )
@@ -16,7 +18,9 @@ const Available = true
 const (
 	codeBusy     = 5
 	codeReadOnly = 8
+	codeIOErr    = 10
 	codeCorrupt  = 11
+	codeFull     = 13
 	codeCantOpen = 14
 	codeNotADB   = 26
 )
@@ -29,4 +33,16 @@ func resultCode(err error) int {
 		return e.Code() & 0xff
 	}
 	return 0
+}
+
+// diskError gives an error of SQLite about the disk that dir is on the form of
+// the system's errors.
+func diskError(dir string, err error) error {
+	switch resultCode(err) {
+	case codeFull:
+		return &fs.PathError{Op: "write", Path: dir, Err: syscall.ENOSPC}
+	case codeIOErr:
+		return &fs.PathError{Op: "write", Path: dir, Err: err}
+	}
+	return err
 }

@@ -81,7 +81,7 @@ func Export(ctx context.Context, t *engine.Thread, to string, progress Progress)
 	tmp := filepath.Join(to, databaseName+".new")
 	x := exporter{t: t, snap: &snap, progress: progress}
 	if err := x.write(ctx, tmp); err != nil {
-		return 0, err
+		return 0, diskError(to, err)
 	}
 	if err := x.writeLines(ctx, to); err != nil {
 		return 0, err

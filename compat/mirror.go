@@ -233,7 +233,7 @@ func (m *Mirror) Sync(ctx context.Context, progress Progress) (n int64, err erro
 	if m.conn != nil && err != nil && resultCode(err) == 0 && ctx.Err() == nil {
 		err = errors.Join(err, m.exec(ctx, `UPDATE mirror_state SET status = 'failed', error_message = ?`, err.Error()))
 	}
-	return n, inUse(err)
+	return n, diskError(m.path, inUse(err))
 }
 
 func (m *Mirror) sync(ctx context.Context, progress Progress) (n int64, err error) {

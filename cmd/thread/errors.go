@@ -39,7 +39,11 @@ func (a *app) explain(err error) *failure {
 			return &failure{code: rule.code, what: rule.what, fix: rule.fix}
 		}
 	}
-	return &failure{code: 1, what: err.Error(), fix: "check " + cmp.Or(a.dir, "the system") + " and retry"}
+	place := a.dir
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		place = at.Path
+	}
+	return &failure{code: 1, what: err.Error(), fix: "check " + cmp.Or(place, "the system") + " and retry"}
 }
 
 // rule is one line of the table. An empty what stands for the error's own text.
@@ -81,6 +85,7 @@ func (a *app) rules() []rule {
 		{syscall.ENFILE, 1, "", "the system has too many open files: close some and retry"},
 		{syscall.ENOSPC, 1, "", "free space on that disk and retry"},
 		{syscall.EDQUOT, 1, "", "free space within the quota and retry"},
+		{syscall.EFBIG, 1, "", "raise the limit of the size of files with ulimit -f, or use a file system that has larger ones"},
 		{syscall.EROFS, 1, "", "name a directory on a writable file system"},
 		{syscall.ENOTDIR, 1, "", "name a directory, not a file"},
 		{syscall.ENAMETOOLONG, 1, "", "name a shorter path"},
