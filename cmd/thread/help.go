@@ -61,7 +61,7 @@ func overview(verbose bool, columns int) string {
 	h.section("Environment:", environment())
 	if verbose {
 		h.section("Data layout:", dataLayout())
-		h.section("Exit codes:", exitCodes())
+		h.section("Exit Codes:", exitCodes())
 	}
 	return h.b.String()
 }
