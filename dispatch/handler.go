@@ -77,7 +77,7 @@ func (h *handler) runIn(ctx context.Context, tree *tree) (exit, error) {
 	}
 	defer out.close()
 
-	cmd := exec.Command("sh", "-c", h.due.Handler)
+	cmd := exec.Command(shell, "-c", h.due.Handler)
 	cmd.Env = h.environment()
 	cmd.Stdout, cmd.Stderr = out.writer, out.writer
 	detach(cmd)

@@ -15,6 +15,10 @@ import (
 
 const openNoFollow = syscall.O_NOFOLLOW
 
+// shell runs handlers. It is found without a PATH, as a push from a timer or from
+// env -i has none.
+const shell = "/bin/sh"
+
 // inheritsLocks says that a lock goes to a child with its descriptor.
 const inheritsLocks = true
 

@@ -13,6 +13,8 @@ import (
 // Windows has no O_NOFOLLOW; making a symbolic link takes a privilege there.
 const openNoFollow = 0
 
+const shell = "sh"
+
 // Windows does not hand locks to children: the supervisor claims its consumer
 // itself. Nor are there process groups to be killed: at a time limit only the
 // shell ends, and a handler whose supervisor was killed goes on unseen. See
