@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,6 +43,9 @@ func (c *repairCmd) run(ctx context.Context, a *app) error {
 		return err
 	}
 	r, err := engine.Repair(ctx, a.dir, to)
+	if errors.Is(err, engine.ErrExists) {
+		return logic(to+" is already a thread directory", "name a new directory with --to")
+	}
 	if err != nil {
 		return err
 	}
