@@ -35,25 +35,17 @@ var notifierLimit = 2 * time.Second
 // and returns at once. source is that of the last event pushed. The error says that nothing
 // could be started; it is logged, and the event is stored nevertheless.
 //
-// Call it only when the thread has a subscription.
+// Call it only when the thread has a subscription, else WakeUnsubscribed.
 func Wake(ctx context.Context, t *engine.Thread, source string) error {
 	r := newRoom(t, Options{})
-	how := os.Getenv(envDispatch)
-	if how == wakeNone || r.ping(pingPush, r.author()) {
+	if os.Getenv(envDispatch) == wakeNone || r.ping(pingPush, r.author()) {
 		return nil
 	}
 	exe, err := executable()
 	if err == nil {
-		switch how {
-		case wakeNotifier, wakeSpawn:
-		case "", wakeAuto:
-			how = wakeSpawn
-			if _, err := exec.LookPath(notifierCommand); err == nil {
-				how = wakeNotifier
-			}
-		default:
-			r.log.Warn("push: %s=%s is not auto, notifier, spawn or none: dispatching", envDispatch, how)
-			how = wakeSpawn
+		how, known := wakeMode()
+		if !known {
+			r.log.Warn("push: %s=%s is not auto, notifier, spawn or none: dispatching", envDispatch, os.Getenv(envDispatch))
 		}
 		cmd := exec.Command(exe, "dispatch", "--thread", t.Dir())
 		if how == wakeNotifier {
@@ -65,6 +57,31 @@ func Wake(ctx context.Context, t *engine.Thread, source string) error {
 		r.log.Warn("push: no dispatch: %v", err)
 	}
 	return err
+}
+
+// WakeUnsubscribed is Wake for a thread that has no subscription. No handler has to
+// be started, but notifier, where that is the way, gets its task for every push
+// (contract T-55).
+func WakeUnsubscribed(ctx context.Context, t *engine.Thread, source string) error {
+	if how, _ := wakeMode(); how != wakeNotifier {
+		return nil
+	}
+	return Wake(ctx, t, source)
+}
+
+// wakeMode returns which of the ways THREAD_DISPATCH means here; an unknown one is
+// taken for spawn.
+func wakeMode() (how string, known bool) {
+	switch how = os.Getenv(envDispatch); how {
+	case wakeNotifier, wakeSpawn, wakeNone:
+		return how, true
+	case "", wakeAuto:
+		if _, err := exec.LookPath(notifierCommand); err == nil {
+			return wakeNotifier, true
+		}
+		return wakeSpawn, true
+	}
+	return wakeSpawn, false
 }
 
 // Rescheduled tells a resident process of the thread, if there is one, that

@@ -155,6 +155,21 @@ func TestWakeModes(t *testing.T) {
 			}
 		})
 	}
+	for _, mode := range []string{wakeSpawn, wakeNotifier, wakeNone, wakeAuto, "typo"} {
+		t.Run("without a subscription, mode "+mode, func(t *testing.T) {
+			b := newBench(t)
+			b.notifier("exit 0")
+			t.Setenv(envDispatch, mode)
+			b.push("s")
+			if err := WakeUnsubscribed(context.Background(), b.t, "s"); err != nil {
+				t.Fatal(err)
+			}
+			b.awaitIdle()
+			if got, want := b.read("args") != "", mode == wakeNotifier || mode == wakeAuto; got != want {
+				t.Errorf("notifier called: %v", got)
+			}
+		})
+	}
 	t.Run("notifier is missing", func(t *testing.T) {
 		b := newBench(t)
 		t.Setenv(envDispatch, wakeNotifier)

@@ -49,6 +49,14 @@ func wake(ctx context.Context, t *engine.Thread, source string) error {
 	return dispatch.Wake(ctx, t, source)
 }
 
+// wakeAfterPush is wake for what was pushed.
+func wakeAfterPush(ctx context.Context, t *engine.Thread, b engine.Batch) error {
+	if !b.Subscribed {
+		return dispatch.WakeUnsubscribed(ctx, t, b.LastSource)
+	}
+	return wake(ctx, t, b.LastSource)
+}
+
 // supervise is the body of the hidden subcommand.
 func supervise(ctx context.Context, args []string) error {
 	return dispatch.Supervise(ctx, args)

@@ -85,8 +85,8 @@ func (c *pushCmd) run(ctx context.Context, a *app) error {
 		a.logWarning("push: the event is stored, but events.jsonl is behind: %v; the next push completes it", b.Warning)
 	}
 	// Before printing, so that a reader who does not read delays no handler.
-	if b.Subscribed && b.First != 0 {
-		if err := wake(ctx, t, b.LastSource); err != nil {
+	if b.First != 0 {
+		if err := wakeAfterPush(ctx, t, b); err != nil {
 			a.logWarning("push: the event is stored, but no handler could be started: %v; run thread dispatch --thread %s", err, a.dir)
 		}
 	}
