@@ -3,6 +3,7 @@ package jsonlog
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,15 +58,19 @@ func (l *Log) write(level, format string, args []any) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if _, err := f.Write(line); err != nil {
-		return err
+	var rotateErr error
+	if info, err := f.Stat(); err == nil && info.Size() >= minRotateBytes {
+		// Before the line, as for events.jsonl: whoever looks for it finds it.
+		var rotated bool
+		if rotated, rotateErr = l.rotate(at); rotated {
+			f.Close()
+			if f, err = openAppend(l.path); err != nil {
+				return err
+			}
+		}
 	}
-	info, err := f.Stat()
-	if err != nil || info.Size() < minRotateBytes {
-		return err
-	}
-	return l.rotate(at)
+	_, err = f.Write(line)
+	return errors.Join(err, f.Close(), rotateErr)
 }
 
 // appendPrintable appends s with its control characters escaped, so that what
@@ -93,17 +98,17 @@ const rotateWait = 100 * time.Millisecond
 // rotate moves the file aside when it has more than MaxLines lines. How many
 // lines the file has is remembered beside the lock, so that each line is counted
 // once; the note is only a help and is made anew when run/ was deleted.
-func (l *Log) rotate(at time.Time) error {
+func (l *Log) rotate(at time.Time) (rotated bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), rotateWait)
 	defer cancel()
 	held, err := lock.Open(ctx, filepath.Join(l.run, ".thread.log"), lock.Exclusive)
 	if err != nil {
-		return nil // another process takes long, or run/ is gone: the next line tries again
+		return false, nil // another process takes long, or run/ is gone: the next line tries again
 	}
 	defer held.Close()
 	f, err := os.Open(l.path)
 	if err != nil {
-		return nil
+		return false, nil
 	}
 	defer f.Close()
 	note := held.File()
@@ -112,20 +117,20 @@ func (l *Log) rotate(at time.Time) error {
 		size, lines = 0, 0
 	}
 	if _, err := f.Seek(size, io.SeekStart); err != nil {
-		return err
+		return false, err
 	}
 	more, n, err := countLines(f)
 	if err != nil {
-		return err
+		return false, err
 	}
 	size, lines = size+n, lines+more
-	if lines > MaxLines {
+	if rotated = lines > MaxLines; rotated {
 		if err := rotateFile(l.path, at); err != nil {
-			return err
+			return false, err
 		}
 		size, lines = 0, 0
 	}
-	return writeNote(note, size, lines)
+	return rotated, writeNote(note, size, lines)
 }
 
 func readNote(f *os.File) (size, lines int64) {

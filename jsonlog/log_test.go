@@ -85,7 +85,8 @@ func TestLogRotation(t *testing.T) {
 	}
 }
 
-// TestExactlyFull: 10000 lines stay, the next line after 10001 finds a new file.
+// TestExactlyFull: a file with 10001 lines is moved aside for the next line, which
+// is in the new one.
 func TestExactlyFull(t *testing.T) {
 	l, dir := newLog(t)
 	count := func() int {
@@ -95,20 +96,19 @@ func TestExactlyFull(t *testing.T) {
 		}
 		return len(files)
 	}
-	for range MaxLines {
+	for range MaxLines + 1 {
 		if err := l.Info("x"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := count(); n != 1 {
-		t.Fatalf("%d files with %d lines", n, MaxLines)
+		t.Fatalf("%d files with %d lines", n, MaxLines+1)
 	}
-	for range 2 {
-		if err := l.Info("x"); err != nil {
-			t.Fatal(err)
-		}
+	if err := l.Info("y"); err != nil {
+		t.Fatal(err)
 	}
-	if n := count(); n != 2 {
-		t.Fatalf("%d files with %d lines", n, MaxLines+2)
+	text, err := os.ReadFile(filepath.Join(dir, "logs", "thread.log"))
+	if n := count(); n != 2 || err != nil || bytes.Count(text, []byte{'\n'}) != 1 || !bytes.HasSuffix(text, []byte(" y\n")) {
+		t.Fatalf("%d files with %d lines, the newest holds %q, %v", n, MaxLines+2, text, err)
 	}
 }
