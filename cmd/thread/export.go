@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -91,6 +92,9 @@ func exportFile(ctx context.Context, t *engine.Thread, to string, format compat.
 		return 0, logic(to+" exists already", "name a new file")
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*")
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		at.Path = to // nobody knows the other name
+	}
 	if err != nil {
 		return 0, err
 	}
