@@ -60,6 +60,9 @@ func (a *app) start(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := spareDescriptors(); err != nil {
+		return err
+	}
 	return cmd.run(context.Background(), a)
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 )
@@ -21,6 +22,20 @@ func standard(f *os.File, fd int) *os.File {
 	}
 	syscall.CloseOnExec(copied) // no child has been started yet
 	return os.NewFile(uintptr(copied), f.Name())
+}
+
+// spareDescriptors returns EMFILE unless a file can still be opened. With the first
+// one Go's runtime makes two descriptors for its poller, and ends the process with
+// a stack trace when it cannot.
+func spareDescriptors() error {
+	for range 3 {
+		fd, err := syscall.Dup(2)
+		if err != nil {
+			return fmt.Errorf("cannot open a file: %w", err)
+		}
+		defer syscall.Close(fd)
+	}
+	return nil
 }
 
 // isReaderGone reports whether a write failed because nobody reads.
