@@ -25,9 +25,6 @@ type Resident struct {
 
 const residentPause = 10 * time.Millisecond
 
-// residentSlots is no bound: the caller's is what counts.
-const residentSlots = 1 << 20
-
 // NewResident makes this process the one that is resident for the thread, until
 // Close. It waits for another one to end, and returns ErrServed when ctx ends
 // first. Some wait is always in place: a child that a killed process was just

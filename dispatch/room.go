@@ -34,6 +34,10 @@ type room struct {
 	unwritten unwritten
 }
 
+// residentSlots is how many slots a resident process has: no bound, as its own is
+// what counts.
+const residentSlots = 1 << 20
+
 func newRoom(t *engine.Thread, o Options) *room {
 	if o.MaxHandlers <= 0 {
 		o.MaxHandlers = 2 * runtime.NumCPU()
