@@ -102,9 +102,10 @@ type reading struct {
 	slices int
 }
 
-// The bounds of a slice.
+// The bounds of a slice. Its time is a variable for the tests.
+var sliceTime = 4 * time.Millisecond
+
 const (
-	sliceTime  = 4 * time.Millisecond
 	sliceBytes = 1 << 20
 
 	shortPage = 128 // events that are made room for at once
