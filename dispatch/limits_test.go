@@ -150,12 +150,12 @@ func TestTimeLimit(t *testing.T) {
 	b := newBench(t)
 	// First the shell ends at SIGTERM and its child does not, then both do not. On a
 	// busy host the time may be up before the child is there: then once more.
-	b.subscribe(engine.Subscription{Consumer: "c", Timeout: 100 * time.Millisecond, Handler: `
+	b.subscribe(engine.Subscription{Consumer: "c", Timeout: 300 * time.Millisecond, Handler: `
 		: >> "$D/children"
 		case $(wc -l < "$D/children") in
 		0) ;;
 		1) trap "" TERM ;;
-		*) ` + drain + `; exit ;;
+		*) echo again >> "$D/again"; exit ;;
 		esac
 		sh -c 'trap "" TERM; echo $$ >> "$D/children"; while :; do sleep 1000; done' & while :; do wait; done`})
 	b.push("s")
@@ -172,10 +172,10 @@ func TestTimeLimit(t *testing.T) {
 		}
 		b.awaitGone(pid)
 	}
-	if !strings.Contains(b.log(), "runs again in 20ms: timed out after 100ms") {
+	if !strings.Contains(b.log(), "runs again in 20ms: timed out after 300ms") {
 		t.Error("the time limit is not in the log")
 	}
-	if b.acked("c") != 1 {
+	if len(b.lines("again")) == 0 {
 		t.Error("the handler did not run again")
 	}
 }
