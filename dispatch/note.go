@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -59,7 +60,7 @@ func (n *note) resumed() streak {
 // readNote returns the consumer's note, the zero note if there is none that can
 // be read.
 func (r *room) readNote(consumer string) note {
-	text, err := os.ReadFile(r.notePath(consumer))
+	text, err := readFile(r.notePath(consumer))
 	if n, ok := r.unwritten.get(consumer, text); ok {
 		return n
 	}
@@ -81,7 +82,7 @@ func (r *room) writeNote(consumer string, n note) error {
 	}
 	path := r.notePath(consumer)
 	if err := replaceFile(path, append(text, '\n')); err != nil {
-		old, _ := os.ReadFile(path)
+		old, _ := readFile(path)
 		r.unwritten.keep(consumer, n, old)
 		return err
 	}
@@ -89,8 +90,17 @@ func (r *room) writeNote(consumer string, n note) error {
 	return nil
 }
 
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow|openNoWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
 func replaceFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|openNoFollow, 0o600)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|openNoFollow|openNoWait, 0o600)
 	if err != nil {
 		return err
 	}

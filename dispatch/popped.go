@@ -21,7 +21,7 @@ func Popped(t *engine.Thread, consumer string, id int64) error {
 	if os.Getenv(envPopped) != path || os.Getenv(envConsumer) != consumer {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|openNoFollow, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|openNoFollow|openNoWait, 0o600)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (r *room) forgetPopped(consumer string) error {
 // ackPopped moves the progress of consumer to the highest id that its run has
 // popped. A record that is lost costs a second delivery, so errors are logged.
 func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
-	f, err := os.Open(s.poppedPath(consumer))
+	f, err := os.OpenFile(s.poppedPath(consumer), os.O_RDONLY|openNoFollow|openNoWait, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return
 	}

@@ -11,7 +11,10 @@ import (
 )
 
 // Windows has no O_NOFOLLOW; making a symbolic link takes a privilege there.
-const openNoFollow = 0
+const (
+	openNoFollow = 0
+	openNoWait   = 0
+)
 
 const shell = "sh"
 

@@ -42,7 +42,7 @@ func (c *checker) lineFiles(ctx context.Context) error {
 // that the database does not. Lines are written after the commit, so that the
 // database then lost a change that was durable, as when its newer meta page rots.
 func (c *checker) linesAhead() {
-	f, err := os.OpenFile(c.t.path("events.jsonl"), os.O_RDONLY|openNoFollow, 0)
+	f, err := os.OpenFile(c.t.path("events.jsonl"), os.O_RDONLY|openNoFollow|openNoWait, 0)
 	if err != nil {
 		return // no line is not a line too many
 	}
@@ -107,7 +107,7 @@ type lineMerge struct {
 }
 
 func (m *lineMerge) file(path string, newest bool) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow|openNoWait, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -53,7 +53,7 @@ func Init(dir string, opts ...Option) (*Thread, error) {
 	if _, err := os.Lstat(t.path(databaseName)); err == nil {
 		return nil, fmt.Errorf("%w: %s", ErrExists, t.dir)
 	}
-	f, err := os.OpenFile(t.path("events.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND|openNoFollow, fileMode)
+	f, err := os.OpenFile(t.path("events.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND|openNoFollow|openNoWait, fileMode)
 	if err != nil {
 		return nil, err
 	}

@@ -165,7 +165,7 @@ func (o *offers) note(state byte) {
 // takeOffers takes the offers of all who wait. The caller has the database's
 // lock. What cannot be read is left to its owner, and what has none is removed.
 func (t *Thread) takeOffers() (o offers) {
-	dir, err := os.Open(t.path(runName, offersName))
+	dir, err := os.OpenFile(t.path(runName, offersName), os.O_RDONLY|openNoWait, 0)
 	if err != nil {
 		return offers{all: errors.Is(err, os.ErrNotExist)}
 	}

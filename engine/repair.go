@@ -114,7 +114,7 @@ func (s *salvage) problem(format string, args ...any) {
 
 // database collects what the database still holds.
 func (s *salvage) database(ctx context.Context) (err error) {
-	s.f, err = os.OpenFile(s.src.path(databaseName), os.O_RDONLY|openNoFollow, 0)
+	s.f, err = os.OpenFile(s.src.path(databaseName), os.O_RDONLY|openNoFollow|openNoWait, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.withoutDatabase()
 	}

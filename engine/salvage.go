@@ -218,7 +218,7 @@ func (s *salvage) readLines() error {
 		return err
 	}
 	for _, name := range names {
-		f, err := os.OpenFile(name, os.O_RDONLY|openNoFollow, 0)
+		f, err := os.OpenFile(name, os.O_RDONLY|openNoFollow|openNoWait, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -70,7 +70,7 @@ func OpenEvents(dir string) (*Events, error) {
 }
 
 func (e *Events) open() (err error) {
-	if e.f, err = os.OpenFile(e.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow, 0o600); err != nil {
+	if e.f, err = os.OpenFile(e.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow|noWait, 0o600); err != nil {
 		return err
 	}
 	if err := lock.Usable(e.f); err != nil {
@@ -300,7 +300,7 @@ func syncDir(dir string) error {
 }
 
 func openAppend(path string) (*os.File, error) {
-	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | noFollow
+	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | noFollow | noWait
 	f, err := os.OpenFile(path, flags, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, os.ErrExist) {

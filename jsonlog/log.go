@@ -106,7 +106,7 @@ func (l *Log) rotate(at time.Time) (rotated bool, err error) {
 		return false, nil // another process takes long, or run/ is gone: the next line tries again
 	}
 	defer held.Close()
-	f, err := os.Open(l.path)
+	f, err := os.OpenFile(l.path, os.O_RDONLY|noFollow|noWait, 0)
 	if err != nil {
 		return false, nil
 	}

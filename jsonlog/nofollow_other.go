@@ -2,4 +2,7 @@
 
 package jsonlog
 
-const noFollow = 0
+const (
+	noFollow = 0
+	noWait   = 0
+)

@@ -4,4 +4,8 @@ package jsonlog
 
 import "syscall"
 
-const noFollow = syscall.O_NOFOLLOW
+// A symbolic link is not followed, and a named pipe is not waited for.
+const (
+	noFollow = syscall.O_NOFOLLOW
+	noWait   = syscall.O_NONBLOCK
+)

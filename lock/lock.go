@@ -57,20 +57,27 @@ func open(path string, take func(*os.File) error) (*File, error) {
 			f.Close()
 			return nil, err
 		}
-		if same, err := Names(path, f); same {
-			return &File{f}, Usable(f)
-		} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-			f.Close()
-			return nil, err
+		same, err := Names(path, f)
+		if same {
+			if err = Usable(f); err == nil {
+				return &File{f}, nil
+			}
 		}
 		f.Close()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
 	}
 }
 
 // Usable gives the owner of an empty file the right to read and write it, which a
-// umask can take away from a file that is being created.
+// umask can take away from a file that is being created. It refuses what is no
+// file: a named pipe keeps who writes to it waiting.
 func Usable(f *os.File) error {
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		return &os.PathError{Op: "open", Path: f.Name(), Err: errors.New("not a regular file")}
+	}
 	if err != nil || info.Size() > 0 || info.Mode()&0o600 == 0o600 {
 		return err
 	}
