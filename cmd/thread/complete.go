@@ -145,7 +145,7 @@ func findFlag(flags []*kong.Flag, word string) *kong.Flag {
 func (line *typed) flags(flags []*kong.Flag) []candidate {
 	var found []candidate
 	for _, f := range flags {
-		if _, given := line.given[f.Name]; !given {
+		if _, given := line.given[f.Name]; !given && !f.Hidden {
 			found = append(found, candidate{"--" + f.Name, f.Help})
 		}
 	}

@@ -127,7 +127,9 @@ func (v *verb) help(columns int) string {
 	}
 	var flags []item
 	for _, f := range model.Flags {
-		flags = append(flags, item{flagWords(f), flagHelp(f)})
+		if !f.Hidden {
+			flags = append(flags, item{flagWords(f), flagHelp(f)})
+		}
 	}
 	h.section("Flags:", flags)
 	h.section("Exit codes:", exitCodes())

@@ -82,7 +82,9 @@ func (v *verb) page() []byte {
 	}
 	p.section("OPTIONS")
 	for _, f := range model.Flags {
-		p.item(flagWords(f), flagHelp(f))
+		if !f.Hidden {
+			p.item(flagWords(f), flagHelp(f))
+		}
 	}
 	p.section("EXIT STATUS")
 	p.items(exitCodes())
