@@ -158,7 +158,7 @@ func TestWakeModes(t *testing.T) {
 	for _, mode := range []string{wakeSpawn, wakeNotifier, wakeNone, wakeAuto, "typo"} {
 		t.Run("without a subscription, mode "+mode, func(t *testing.T) {
 			b := newBench(t)
-			b.notifier("exit 0")
+			t.Setenv("PATH", b.notifier("exit 0"))
 			t.Setenv(envDispatch, mode)
 			b.push("s")
 			if err := WakeUnsubscribed(context.Background(), b.t, "s"); err != nil {
