@@ -20,7 +20,6 @@ var permitted = map[string]string{
 	"thread/event": "",
 	"thread/lock":  "golang.org/x/sys",
 
-	"thread/internal/ahead":   "",
 	"thread/internal/planted": "", // nothing but in a build with that tag
 
 	"thread/filter":  "thread/event github.com/expr-lang/expr",
@@ -29,7 +28,7 @@ var permitted = map[string]string{
 	"thread/lane":    "",
 	"thread/watch":   "github.com/fsnotify/fsnotify",
 
-	"thread/engine": "thread/event thread/internal/ahead thread/internal/planted thread/filter thread/index thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
+	"thread/engine": "thread/event thread/internal/planted thread/filter thread/index thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
 
 	"thread/dispatch": "thread/engine thread/event thread/filter thread/internal/planted thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/consume":  "thread/engine thread/watch",
@@ -42,7 +41,7 @@ var permitted = map[string]string{
 
 	"thread/tools/sbom": "",
 
-	"thread/cmd/thread": "thread/compat thread/consume thread/dispatch thread/engine thread/event thread/filter thread/internal/ahead thread/jsonlog thread/lane thread/lock thread/serve thread/watch github.com/alecthomas/kong golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
+	"thread/cmd/thread": "thread/compat thread/consume thread/dispatch thread/engine thread/event thread/filter thread/jsonlog thread/lane thread/lock thread/serve thread/watch github.com/alecthomas/kong golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 }
 
 func TestImportsPointDown(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"thread/event"
 	"thread/jsonlog"
@@ -69,18 +70,14 @@ func lineFileNames(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(names, func(a, b string) int { // events-T.jsonl is older than events-T-1.jsonl
-		if len(a) != len(b) {
-			stem := min(len(a), len(b)) - len(".jsonl")
-			if a[:stem] == b[:stem] {
-				return len(a) - len(b)
-			}
-		}
-		if a < b {
-			return -1
-		}
-		return 1
-	})
+	// Without the ending, as events-T.jsonl is older than events-T-1.jsonl.
+	for i := range names {
+		names[i] = strings.TrimSuffix(names[i], ".jsonl")
+	}
+	slices.Sort(names)
+	for i := range names {
+		names[i] += ".jsonl"
+	}
 	return append(names, filepath.Join(dir, "events.jsonl")), nil
 }
 

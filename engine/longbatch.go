@@ -31,8 +31,10 @@ func (t *Thread) pushLongBatch(ctx context.Context, sp *spool) (Batch, error) {
 	if err := t.read(ctx, func(*Tx) error { return nil }); err != nil {
 		return Batch{}, err
 	}
-	in := sp.reader()
-	defer in.stop()
+	in, err := sp.reader()
+	if err != nil {
+		return Batch{}, err
+	}
 	db, err := t.open(ctx, lock.Exclusive)
 	if err != nil {
 		return Batch{}, err

@@ -167,8 +167,10 @@ func cutBatch(t *rapid.T, th *Thread, ds []event.Draft) {
 	if err := sp.add(ds); err != nil {
 		t.Fatal(err)
 	}
-	in := sp.reader()
-	defer in.stop()
+	in, err := sp.reader()
+	if err != nil {
+		t.Fatal(err)
+	}
 	db, err := th.open(ctx, lock.Exclusive)
 	if err != nil {
 		t.Fatal(err)

@@ -1,17 +1,14 @@
 package engine
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
-	"iter"
 	"os"
 	"slices"
 	"time"
 
 	"thread/event"
-	"thread/internal/ahead"
 )
 
 // spool holds the drafts of a long batch in an unlinked temporary file.
@@ -67,66 +64,38 @@ func (s *spool) close() {
 	}
 }
 
-// spoolReader reads the drafts of a spool. They are decoded ahead of it, on other
-// processors.
+// reader returns the drafts from the beginning.
+func (s *spool) reader() (*spoolReader, error) {
+	_, err := s.f.Seek(0, io.SeekStart)
+	return &spoolReader{f: s.f}, err
+}
+
 type spoolReader struct {
-	parts func() (decoded, error, bool)
-	stop  func()
-	rest  []event.Draft
-}
-
-type decoded struct {
-	drafts []event.Draft
-	err    error
-}
-
-func (s *spool) reader() *spoolReader {
-	decode := func(part string) (d decoded) {
-		d.drafts, d.err = decodeDrafts(part)
-		return d
-	}
-	r := new(spoolReader)
-	r.parts, r.stop = iter.Pull2(ahead.Map(s.parts(), decode))
-	return r
+	f    *os.File
+	buf  []byte
+	rest []event.Draft // of the part that was read
 }
 
 // next returns the next draft. There is an end only where the file was cut short.
-func (r *spoolReader) next() (event.Draft, error) {
-	for len(r.rest) == 0 {
-		part, err, ok := r.parts()
-		if !ok {
-			err = io.ErrUnexpectedEOF
+func (r *spoolReader) next() (d event.Draft, err error) {
+	for len(r.rest) == 0 && err == nil {
+		var head [8]byte
+		if _, err = io.ReadFull(r.f, head[:]); err == nil {
+			n := int(binary.LittleEndian.Uint64(head[:]))
+			r.buf = slices.Grow(r.buf[:0], n)[:n]
+			_, err = io.ReadFull(r.f, r.buf)
 		}
-		if err = cmp.Or(err, part.err); err != nil {
-			return event.Draft{}, err
+		if err == nil {
+			r.rest, err = decodeDrafts(string(r.buf))
 		}
-		r.rest = part.drafts
 	}
-	d := r.rest[0]
-	r.rest = r.rest[1:]
-	return d, nil
-}
-
-// parts returns the parts in which the file was written.
-func (s *spool) parts() iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		var buf []byte
-		_, err := s.f.Seek(0, io.SeekStart)
-		for err == nil {
-			var head [8]byte
-			if _, err = io.ReadFull(s.f, head[:]); errors.Is(err, io.EOF) {
-				return
-			}
-			if err == nil {
-				buf = slices.Grow(buf[:0], int(binary.LittleEndian.Uint64(head[:])))[:binary.LittleEndian.Uint64(head[:])]
-				_, err = io.ReadFull(s.f, buf)
-			}
-			if err == nil && !yield(string(buf), nil) {
-				return
-			}
-		}
-		yield("", noEOF(err))
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
 	}
+	if err == nil {
+		d, r.rest = r.rest[0], r.rest[1:]
+	}
+	return d, err
 }
 
 // appendDraft appends d in the form that decodeDrafts reads.
@@ -178,12 +147,4 @@ func decodeDrafts(b string) (ds []event.Draft, err error) {
 		return nil, err
 	}
 	return ds, nil
-}
-
-// noEOF makes the end of the file inside a part an error like others.
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

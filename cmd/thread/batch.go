@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"thread/event"
-	"thread/internal/ahead"
 )
 
 // maxLineBytes bounds one line of a batch. The longest line that this program
@@ -38,7 +37,7 @@ const blockBytes = 256 << 10
 func batchDrafts(r io.Reader, maxLine int) iter.Seq2[event.Draft, error] {
 	return func(yield func(event.Draft, error) bool) {
 		parse := func(b lineBlock) parsed { return b.parse(maxLine) }
-		for p, err := range ahead.Map(lineBlocks(r, maxLine), parse) {
+		for p, err := range ahead(lineBlocks(r, maxLine), parse) {
 			for _, d := range p.drafts {
 				if !yield(d, nil) {
 					return
