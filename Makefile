@@ -42,7 +42,7 @@ race: ## Run all tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race -shuffle on $(RACE)
 
 planted: ## Plant two dozen bugs, one at a time, and see that a test notices each
-	THREAD_PLANTED=1 go test -count 1 -timeout 15m -v -run TestPlanted ./survive
+	THREAD_PLANTED=1 go test -count 1 -timeout 15m -parallel 6 -v -run TestPlanted ./survive
 
 crash: ## Try every place of the crash, failure, damage and power tests, or a sample with CRASH_POINTS=sample
 	THREAD_CRASH=$(CRASH_POINTS) go test -count 1 -timeout 90m -v -run '$(CRASH)' ./survive

@@ -105,7 +105,7 @@ func fewHandlers() int {
 	case full:
 		return 1 << 30
 	case sample:
-		return 40
+		return 20
 	}
 	return 3
 }

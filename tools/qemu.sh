@@ -48,7 +48,8 @@ register() {
 	riscv64) head='\x7fELF\x02\x01\x01' machine='\x02\x00\xf3\x00' ;;
 	s390x) head='\x7fELF\x02\x02\x01' machine='\x00\x02\x00\x16' ;;
 	esac
-	[[ -e /proc/sys/fs/binfmt_misc/register ]] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc || return 1
+	[[ -e /proc/sys/fs/binfmt_misc/register ]] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc ||
+		[[ -e /proc/sys/fs/binfmt_misc/register ]] || return 1 # another one has mounted it meanwhile
 	[[ -e /proc/sys/fs/binfmt_misc/$name ]] && return 0
 	# F: the emulator is opened now, so that it is found from everywhere.
 	printf '%s' ":$name:M::$head"'\x00\x00\x00\x00\x00\x00\x00\x00\x00'"$machine:$mask"'\xff\xff\xff\xff:'"$(command -v "$(emulator "$1")"):F" \
