@@ -14,7 +14,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=devel
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -funcalign=8 -X main.stamped=$VERSION" -o /out/bin/thread ./cmd/thread \
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X main.stamped=$VERSION" -o /out/bin/thread ./cmd/thread \
  && mkdir -m 1777 /out/tmp
 
 FROM scratch

@@ -45,10 +45,9 @@ export PACKAGE_VERSION=${VERSION%%+*}
 
 # build PROGRAM [FLAG...]: for GOOS, GOARCH and the rest of the environment.
 build() {
-	local program=$1 align=8 # as in the Makefile
+	local program=$1
 	shift
-	[[ ${GOARCH-} != arm && ${GOARCH-} != mips* ]] || align=4
-	go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -funcalign=$align -X main.stamped=$VERSION" -o "$program" ./cmd/thread
+	go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X main.stamped=$VERSION" -o "$program" ./cmd/thread
 }
 # The flags for the smallest hosts.
 eval "small=($(make -s small-flags))"
