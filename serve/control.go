@@ -62,22 +62,18 @@ type Lane struct {
 func (t *thread) list() []Run {
 	t.mu.Lock()
 	list := make([]Run, 0, len(t.consumers))
-	runs := map[string]*run{}
+	runs := make([]*run, 0, len(t.consumers)) // nil for a consumer that has none
 	for _, c := range t.consumers {
 		r := Run{Consumer: c.name, State: c.state, Lane: lane.GlobalLane(c.lane), Since: c.since}
-		if c.run != nil {
-			runs[c.name] = c.run
-		}
 		if c.retry != nil {
 			r.RetryAt = c.retry.At
 		}
-		list = append(list, r)
+		list, runs = append(list, r), append(runs, c.run)
 	}
 	t.mu.Unlock()
 	// Without the lock, as a handler that just starts is waited for.
-	for i := range list {
-		r := &list[i]
-		if run := runs[r.Consumer]; run != nil {
+	for i, run := range runs {
+		if r := &list[i]; run != nil {
 			r.RunID, r.PID = run.started()
 			// Before, it is the word of a handler of a killed server.
 			if w := run.word(); r.PID != 0 && (w == wordStreaming || w == wordCompacting) {
