@@ -1,12 +1,12 @@
-# An image with nothing but the program:
+# An image with nothing but the programs:
 #
 #   docker build -t thread .
 #   docker run --rm -v "$PWD/inbox:/thread" --user "$(id -u)" thread info
 #
-# It has no shell, and handlers are run by one. To run handlers, copy the program
+# It has no shell, and handlers are run by one. To run handlers, copy them
 # into an image that has what they need:
 #
-#   COPY --from=thread /bin/thread /bin/thread
+#   COPY --from=thread /bin/thread* /bin/
 
 FROM golang:1.26 AS build
 WORKDIR /src
@@ -14,7 +14,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=devel
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X main.stamped=$VERSION" -o /out/bin/thread ./cmd/thread \
+RUN mkdir -p /out/bin && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X thread/internal/cli.stamped=$VERSION" -o /out/bin/ ./cmd/... \
  && mkdir -m 1777 /out/tmp
 
 FROM scratch

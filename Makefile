@@ -8,7 +8,7 @@ BUILD_FLAGS = -trimpath -ldflags='-s -w -funcalign=4'
 HOT_PACKAGES  = runtime/... unicode/utf8 thread/filter thread/index thread/event
 SMALL_FLAGS   = -trimpath -ldflags='-s -w -funcalign=4' -gcflags=all=-l $(HOT_PACKAGES:%=-gcflags=%=)
 LITE_TARGETS  = amd64 arm64 arm
-LITE_MAX      = 6500000# bytes, for each stripped binary
+LITE_MAX      = 7000000# bytes, for each stripped binary
 DIST_TARGETS ?=
 REPEAT_TARGETS ?= linux/mipsle
 FUZZ_COUNT   ?= 20000
@@ -26,29 +26,33 @@ GOLANGCI      = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
+.PHONY: help build test bundled race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build bin/thread, static and stripped
-	go build $(BUILD_FLAGS) -o bin/thread ./cmd/thread
+build: ## Build the programs in bin/, static and stripped
+	@mkdir -p bin
+	go build $(BUILD_FLAGS) -o bin/ ./cmd/...
 
 test: ## Run all tests (about a minute)
 	go test -shuffle on ./...
+
+bundled: ## Run the transcripts on the single file that has every verb
+	THREAD_TEST_BUNDLED=1 go test -count 1 -run TestScripts ./cmd/thread
 
 # Without atexit_sleep_ms every process that a test starts sleeps 1 s at its end.
 race: ## Run all tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race -shuffle on $(RACE)
 
 planted: ## Plant two dozen bugs, one at a time, and see that a test notices each
-	THREAD_PLANTED=1 go test -count 1 -timeout 15m -parallel 6 -v -run TestPlanted ./survive
+	THREAD_PLANTED=1 go test -count 1 -timeout 15m -parallel 6 -v -run TestPlanted ./internal/survive
 
 crash: ## Try every place of the crash, failure, damage and power tests, or a sample with CRASH_POINTS=sample
-	THREAD_CRASH=$(CRASH_POINTS) go test -count 1 -timeout 90m -v -run '$(CRASH)' ./survive
+	THREAD_CRASH=$(CRASH_POINTS) go test -count 1 -timeout 90m -v -run '$(CRASH)' ./internal/survive
 
-power: ## Cut the power of a virtual machine POWER_COUNT times on ext4 and on f2fs (needs user-mode-linux, e2fsprogs, f2fs-tools)
-	THREAD_POWER=$(POWER_COUNT) go test -count 1 -timeout 60m -v -run TestKernel ./survive
+power: ## Cut the power of a virtual machine POWER_COUNT times on ext4, f2fs and vfat (needs user-mode-linux, e2fsprogs, f2fs-tools, dosfstools)
+	THREAD_POWER=$(POWER_COUNT) go test -count 1 -timeout 60m -v -run TestKernel ./internal/survive
 
 fuzz: ## Run every fuzz target FUZZ_COUNT times
 	@set -e; for pkg in $$(go list ./...); do \
@@ -80,10 +84,10 @@ tidy-check: ## Check that go.mod and go.sum are what the imports need
 	cd compare && go mod tidy -diff
 	go mod verify
 
-dist-lite: ## Build dist/ for linux amd64, arm64 and arm/v6 and check the sizes
+dist-lite: ## Build dist/ with thread alone for linux amd64, arm64 and arm/v6 and check the sizes
 	@set -e; mkdir -p dist; for arch in $(LITE_TARGETS); do \
 		out=dist/thread-linux-$$arch; \
-		GOOS=linux GOARCH=$$arch GOARM=6 go build -tags nosqlite,noserve $(SMALL_FLAGS) -o $$out ./cmd/thread; \
+		GOOS=linux GOARCH=$$arch GOARM=6 go build $(SMALL_FLAGS) -o $$out ./cmd/thread; \
 		size=$$(wc -c < $$out); echo "$$out: $$size bytes"; \
 		if [ $$size -gt $(LITE_MAX) ]; then echo "$$out is larger than $(LITE_MAX) bytes"; exit 1; fi; \
 	done

@@ -20,28 +20,44 @@ var permitted = map[string]string{
 	"thread/event": "",
 	"thread/lock":  "golang.org/x/sys",
 
-	"thread/internal/planted": "", // nothing but in a build with that tag
+	"thread/internal/durable":  "",
+	"thread/internal/duration": "",
 
-	"thread/filter":  "thread/event github.com/expr-lang/expr",
-	"thread/index":   "thread/internal/planted go.etcd.io/bbolt",
-	"thread/jsonlog": "thread/event thread/internal/planted thread/lock gopkg.in/natefinch/lumberjack.v2",
-	"thread/lane":    "",
-	"thread/watch":   "github.com/fsnotify/fsnotify",
+	"thread/internal/planted":  "", // nothing but in a build with that tag
+	"thread/internal/target":   "golang.org/x/sys",
+	"thread/internal/programs": "",
 
-	"thread/engine": "thread/event thread/internal/planted thread/filter thread/index thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
+	"thread/filter":         "thread/event github.com/expr-lang/expr",
+	"thread/index":          "thread/internal/planted go.etcd.io/bbolt",
+	"thread/jsonlog":        "thread/event thread/internal/durable thread/internal/planted thread/lock gopkg.in/natefinch/lumberjack.v2",
+	"thread/lane":           "",
+	"thread/internal/watch": "github.com/fsnotify/fsnotify",
+	"thread/watch":          "github.com/fsnotify/fsnotify",
 
-	"thread/dispatch": "thread/engine thread/event thread/filter thread/internal/planted thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
-	"thread/consume":  "thread/engine thread/watch",
-	"thread/compat":   "thread/engine thread/event thread/filter thread/jsonlog thread/lock thread/watch modernc.org/sqlite",
+	"thread/engine": "thread/event thread/filter thread/index thread/internal/durable thread/internal/duration thread/internal/planted thread/internal/target thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
 
-	"thread/serve": "thread/dispatch thread/engine thread/event thread/internal/planted thread/lane thread/lock thread/watch golang.org/x/sys",
+	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/planted thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
+	"thread/internal/consume":  "thread/engine thread/internal/watch",
+	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
+	"thread/dispatch":          "thread/engine thread/event thread/filter thread/internal/planted thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
+	"thread/consume":           "thread/engine thread/watch",
 
-	"thread/survive":       "", // tests only
-	"thread/survive/guest": "golang.org/x/sys",
+	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/planted thread/internal/watch thread/lane thread/lock golang.org/x/sys",
+
+	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys",
+
+	"thread/internal/verb/core":   "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/target thread/internal/watch thread/jsonlog",
+	"thread/internal/verb/sqlite": "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target",
+	"thread/internal/verb/serve":  "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane gopkg.in/natefinch/lumberjack.v2",
+
+	"thread/cmd/thread":        "thread/internal/cli thread/internal/verb",
+	"thread/cmd/thread-sqlite": "thread/internal/cli thread/internal/verb/sqlite",
+	"thread/cmd/thread-serve":  "thread/internal/cli thread/internal/verb/serve",
+
+	"thread/internal/survive":       "", // tests only
+	"thread/internal/survive/guest": "golang.org/x/sys",
 
 	"thread/tools/sbom": "",
-
-	"thread/cmd/thread": "thread/compat thread/consume thread/dispatch thread/engine thread/event thread/filter thread/jsonlog thread/lane thread/lock thread/serve thread/watch github.com/alecthomas/kong golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 }
 
 func TestImportsPointDown(t *testing.T) {
@@ -60,13 +76,19 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
-// TestProgramLinksNoTestCode keeps test helpers out of ordinary files, and the
-// packages out of the program whose start-up and size nobody asked for.
-func TestProgramLinksNoTestCode(t *testing.T) {
-	unwanted := "testing net/http pgregory.net/rapid github.com/rogpeppe/go-internal"
-	for _, dep := range goList(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/thread") {
-		if covered(dep, strings.Fields(unwanted)) {
-			t.Errorf("the program links %s", dep)
+// TestProgramsLink keeps test helpers out of ordinary files, and out of each program
+// what its start-up and size must not pay for.
+func TestProgramsLink(t *testing.T) {
+	const tests = "testing pgregory.net/rapid github.com/rogpeppe/go-internal "
+	for program, unwanted := range map[string]string{
+		"thread":        "net/http thread/compat thread/internal/serve modernc.org",
+		"thread-sqlite": "net/http thread/internal/serve",
+		"thread-serve":  "thread/compat modernc.org",
+	} {
+		for _, dep := range goList(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/"+program) {
+			if covered(dep, strings.Fields(tests+unwanted)) {
+				t.Errorf("%s links %s", program, dep)
+			}
 		}
 	}
 }

@@ -9,7 +9,8 @@
 //	make compare                         1,000,000 events, some minutes
 //	make compare COMPARE_EVENTS=20000    a minute
 //
-// COMPARE_DIR is where it works; the system's temporary directory without it. It
+// COMPARE_ONLY is the name of the one step that is carried out, such as series or
+// ingest. COMPARE_DIR is where it works; the system's temporary directory without it. It
 // should be on the disk that matters.
 package main
 
@@ -81,7 +82,11 @@ func compare() error {
 		{"many writers", l.crowd},
 		{"beside a scan", l.besideScan},
 		{"dispatch", l.dispatch},
+		{"series", l.series},
 	} {
+		if only := os.Getenv("COMPARE_ONLY"); only != "" && only != step.what && step.what != "building" {
+			continue
+		}
 		fmt.Fprintf(os.Stderr, "%s …\n", step.what)
 		syscall.Sync() // what the step before left unwritten is not this one's to pay
 		if err := step.do(); err != nil {

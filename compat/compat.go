@@ -1,9 +1,9 @@
 // Package compat moves thread directories between SQLite, as the TypeScript tool
-// of seed 000 keeps them, and this program, and keeps a SQLite copy of a thread
+// keeps them, and this program, and keeps a SQLite copy of a thread
 // up to date. It is internal to this program and makes no promise to library
 // users.
 //
-// What goes through unchanged (contract T-70): events with their ids, gaps and
+// What goes through unchanged (T-70): events with their ids, gaps and
 // created_at texts, any bytes in a text, subscriptions in order with whatever
 // filter they have, progress also of consumers that are not subscribed, the
 // AUTOINCREMENT counter, and the wording of the schema with indexes, views and
@@ -32,6 +32,9 @@ var (
 	// ErrNotEmpty is returned for a target directory with something in it, and
 	// for a name that is taken.
 	ErrNotEmpty = errors.New("not empty")
+	// ErrNotMirror is returned for something in the place of a mirror that is not
+	// a mirror of that thread.
+	ErrNotMirror = errors.New("not a mirror of this thread")
 )
 
 const (

@@ -1,4 +1,4 @@
-//go:build nosqlite || !((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build !((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
 
 package compat
 
@@ -8,9 +8,8 @@ import (
 	"thread/engine"
 )
 
-// Available is false: this program was built without SQLite, because it was
-// asked to be (-tags nosqlite) or because modernc.org/sqlite does not run on this
-// kind of host. What needs it returns ErrNoSQLite.
+// Available is false: modernc.org/sqlite does not run on this kind of host. What
+// needs it returns ErrNoSQLite.
 const Available = false
 
 // Import returns ErrNoSQLite.
@@ -20,7 +19,7 @@ func Import(context.Context, string, ImportOptions) (Report, error) { return Rep
 func Export(context.Context, *engine.Thread, string, Progress) (int64, error) { return 0, ErrNoSQLite }
 
 // Mirror cannot be had.
-type Mirror struct{ Rebuilt string }
+type Mirror struct{ Rebuilt, Aside string }
 
 // OpenMirror returns ErrNoSQLite.
 func OpenMirror(context.Context, *engine.Thread, string) (*Mirror, error) { return nil, ErrNoSQLite }

@@ -1,8 +1,9 @@
-//go:build !nosqlite && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
 
 package compat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/durable"
+	"thread/internal/target"
 	"thread/jsonlog"
 	"thread/lock"
 )
@@ -25,8 +28,8 @@ import (
 // appears in it complete or not at all. events.jsonl gets the newest 10,000
 // events. progress may be nil.
 //
-// Export returns ErrNotEmpty, ErrNoSQLite, engine.ErrNotDir and the errors of
-// reading.
+// Export returns ErrNotEmpty, ErrNoSQLite, engine.ErrNotDir, target.ErrInThread and
+// the errors of reading.
 func Export(ctx context.Context, t *engine.Thread, to string, progress Progress) (events int64, err error) {
 	if !Available {
 		return 0, ErrNoSQLite
@@ -34,7 +37,7 @@ func Export(ctx context.Context, t *engine.Thread, to string, progress Progress)
 	if to, err = filepath.Abs(to); err != nil {
 		return 0, err
 	}
-	if err := checkEmpty(to); err != nil {
+	if err := cmp.Or(checkEmpty(to), target.Outside(to)); err != nil {
 		return 0, err
 	}
 	snap, err := t.Snapshot(ctx)
@@ -66,6 +69,9 @@ func Export(ctx context.Context, t *engine.Thread, to string, progress Progress)
 	if err != nil {
 		return 0, err
 	}
+	if err := checkEmpty(to); err != nil { // another export may have ended meanwhile
+		return 0, errors.Join(err, held.Close())
+	}
 	defer func() {
 		os.Remove(alone) // it is no part of a SQLite thread directory
 		held.Close()
@@ -89,7 +95,7 @@ func Export(ctx context.Context, t *engine.Thread, to string, progress Progress)
 	return x.events, publish(tmp, filepath.Join(to, databaseName))
 }
 
-// publish gives a complete file its name, durably.
+// publish gives a complete file its name, durably, unless there is one of that name.
 func publish(tmp, path string) error {
 	f, err := os.OpenFile(tmp, os.O_RDWR, 0)
 	if err != nil {
@@ -98,14 +104,11 @@ func publish(tmp, path string) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
+	renamed, err := durable.Rename(tmp, path, target.Rename)
+	if renamed && err != nil {
+		err = fmt.Errorf("%w: %w", engine.ErrUnknownOutcome, err)
 	}
-	if d, err := os.Open(filepath.Dir(path)); err == nil {
-		_ = d.Sync() // some file systems and systems cannot; the rename stands all the same
-		d.Close()
-	}
-	return nil
+	return err
 }
 
 type exporter struct {

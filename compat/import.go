@@ -1,4 +1,4 @@
-//go:build !nosqlite && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
 
 package compat
 
@@ -12,6 +12,8 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/filter"
+	"thread/internal/durable"
+	"thread/internal/target"
 )
 
 // Import makes a thread out of the SQLite thread directory src. The source is
@@ -21,7 +23,8 @@ import (
 // nothing visible and can be run again.
 //
 // Import returns ErrNotSQLite, ErrBadRows with a Report that lists them,
-// ErrInUse, ErrNotEmpty, ErrNoSQLite, engine.ErrBusy and engine.ErrNotDir.
+// ErrInUse, ErrNotEmpty, ErrNoSQLite, target.ErrInThread, engine.ErrBusy and
+// engine.ErrNotDir.
 func Import(ctx context.Context, src string, o ImportOptions) (Report, error) {
 	if !Available {
 		return Report{}, ErrNoSQLite
@@ -35,6 +38,9 @@ func Import(ctx context.Context, src string, o ImportOptions) (Report, error) {
 			o.step = func(string) {}
 		}
 		return importInPlace(ctx, src, o)
+	}
+	if err := target.Outside(o.To); err != nil {
+		return Report{}, err
 	}
 	s, err := openSource(ctx, filepath.Join(src, databaseName))
 	if err != nil {
@@ -109,16 +115,20 @@ func importInPlace(ctx context.Context, dir string, o ImportOptions) (report Rep
 		}
 		return report, fmt.Errorf("%s is in the way: %w", keep, ErrNotEmpty)
 	}
-	s, err := openExclusive(ctx, path)
-	if err != nil {
+	if err := checkSource(path); err != nil {
 		return report, err
 	}
-	defer s.close()
+	// Before SQLite, which has only numbers for a directory that cannot be written.
 	dst, err := engine.StartRestore(dir, true)
 	if err != nil {
 		return report, err
 	}
 	defer dst.Close()
+	s, err := openExclusive(ctx, path)
+	if err != nil {
+		return report, err
+	}
+	defer s.close()
 	if report, err = convert(ctx, s.conn, dst, o); err != nil {
 		return report, errors.Join(err, dst.Close())
 	}
@@ -136,7 +146,7 @@ func importInPlace(ctx context.Context, dir string, o ImportOptions) (report Rep
 	if path != keep {
 		err := os.Link(path, keep)
 		if err != nil && !errors.Is(err, os.ErrExist) {
-			err = os.Rename(path, keep) // no hard links here; see above
+			_, err = durable.Rename(path, keep, target.Rename) // no hard links here; see above
 		}
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return report, err
@@ -256,7 +266,7 @@ func copyConsumers(ctx context.Context, q querier, dst *engine.Restore, r *Repor
 		return err
 	}
 	for _, p := range list {
-		// What was acked before it existed is not read yet (contract T-40).
+		// What was acked before it existed is not read yet (T-40).
 		p.Newest = r.Head
 		if b := x.progress[p.Consumer]; b != nil && fromBE(b, 0) == p.LastAcked {
 			p.Newest = fromBE(b, 1)

@@ -1,4 +1,4 @@
-//go:build !nosqlite && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
 
 package compat
 
@@ -14,12 +14,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"thread/engine"
 	"thread/event"
+	"thread/filter"
 )
 
 // fill adds n events and one row of each other kind.
@@ -83,6 +86,15 @@ func TestImportReport(t *testing.T) {
 	}
 	if info.EventCount != 18 || info.Subscriptions[0].Consumer != "inbox" || info.Subscriptions[0].LastAcked != 3 || info.Subscriptions[1].FilterErr == nil {
 		t.Errorf("info %+v", info)
+	}
+	// T-43: a pop by a filter that is not accepted changes nothing.
+	was := info.Subscriptions[1]
+	var bad *filter.Error
+	if _, err := th.Pop(context.Background(), was.Consumer, was.LastAcked+1, 1); !errors.As(err, &bad) {
+		t.Errorf("pop by a bad filter: %v", err)
+	}
+	if info, err = th.Info(context.Background()); err != nil || info.Subscriptions[1].LastAcked != was.LastAcked {
+		t.Errorf("after that pop: %+v %v", info.Subscriptions[1], err)
 	}
 	e, err := th.Push(context.Background(), event.Draft{Source: "s", Type: "t", Content: "c"})
 	if err != nil || e.ID != 21 {
@@ -399,6 +411,64 @@ func TestReadOnly(t *testing.T) {
 					t.Errorf("%s, %v", out, err)
 				}
 			})
+		}
+	}
+}
+
+// TestInPlaceReadOnly: a directory, or a file, that cannot be written is said in
+// the system's words, and stays as it is.
+func TestInPlaceReadOnly(t *testing.T) {
+	for _, name := range []string{"", "/events.db"} {
+		t.Run("a"+name, func(t *testing.T) {
+			dir := t.TempDir()
+			createSQLite(t, dir+"/a").Close()
+			os.Mkdir(dir+"/out", 0o777)
+			cmd := child(t, "import", dir+"/a", "")
+			dropPrivileges(t, cmd, dir)
+			filepath.Walk(dir+"/a", func(path string, info os.FileInfo, err error) error {
+				mode := info.Mode().Perm()&^0o222 | 0o444 | (info.Mode().Perm()&0o100)>>6
+				if path != dir+"/a"+name {
+					mode |= 0o222
+				}
+				return os.Chmod(path, mode)
+			})
+			t.Cleanup(func() { os.Chmod(dir+"/a", 0o700) })
+			before := tree(t, dir+"/a")
+			out, err := cmd.Output()
+			if err != nil || !strings.Contains(string(out), "permission denied") {
+				t.Errorf("%s, %v", out, err)
+			}
+			if after := tree(t, dir+"/a"); after != before {
+				t.Errorf("before:\n%s\nafter:\n%s", before, after)
+			}
+		})
+	}
+}
+
+// TestExportsAtOnce: of several exports into one directory, one is made and whole,
+// also when another one looked before that had begun and locks when it has ended.
+func TestExportsAtOnce(t *testing.T) {
+	th := newThread(t, 1)
+	for range 20 {
+		to := t.TempDir() + "/x"
+		var all sync.WaitGroup
+		var made atomic.Int32
+		for range 8 {
+			all.Go(func() {
+				for n := int64(0); n == 0 && made.Load() == 0; {
+					var err error
+					if n, err = Export(t.Context(), th, to, nil); err == nil {
+						made.Add(1)
+					} else if !errors.Is(err, ErrNotEmpty) && !errors.Is(err, engine.ErrBusy) {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if got := names(t, to); made.Load() != 1 || got != "events.db events.jsonl logs run" {
+			t.Fatalf("%d were made, with %s", made.Load(), got)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-//go:build !nosqlite && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
 
 package compat
 
@@ -13,16 +13,20 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/target"
 )
 
 // The table mirror_state has one row. Status is "syncing" until the mirror has
 // caught up, "ok" when it had at last_synced_at, and "failed" with an
-// error_message when the thread could not be read.
+// error_message when the thread could not be read. Thread is the directory that
+// was copied last; a mirror made before there was that column gets it when it is
+// opened.
 const stateSQL = `CREATE TABLE mirror_state (
   last_event_id  INTEGER NOT NULL,
   last_synced_at TEXT,
   status         TEXT NOT NULL,
-  error_message  TEXT
+  error_message  TEXT,
+  thread         TEXT
 )`
 
 // A mirror transaction has this many events, or fewer when they are long.
@@ -31,27 +35,30 @@ const (
 	mirrorBytes  = 8 << 20
 )
 
-// errForeign is returned for a file that Mirror must not touch.
-var errForeign = errors.New("is a SQLite database, but not a mirror")
+// errMoved says that another process has written to the mirror meanwhile.
+var errMoved = errors.New("another process writes to the mirror")
 
 // Mirror is an incremental copy of a thread in one SQLite file, in the schema of
 // a SQLite thread. Reading the copy is safe at any time; nothing else may write
 // to it.
 type Mirror struct {
 	t    *engine.Thread
+	dir  string // of the thread, without links
 	path string
 	db   *sql.DB
 	conn *sql.Conn
 	now  func() time.Time
 
-	// Rebuilt says why the copy was begun anew, "" when it was not.
-	Rebuilt string
+	// Rebuilt says why the copy was begun anew, "" when it was not. Aside is the
+	// name that the damaged one has now, "" when there was none.
+	Rebuilt, Aside string
 }
 
-// OpenMirror opens the copy of t at path, and makes it when it is missing. A
-// copy that is damaged, or that does not fit the thread, is set aside under the
-// name path + ".damaged" and begun anew. A SQLite file that is something else is
-// refused.
+// OpenMirror opens the copy of t at path, and makes it when it is missing. A SQLite
+// file there that is damaged is set aside, under the name path + ".damaged" or, if
+// that is taken, with a number behind it, and the copy is begun anew. Anything else
+// that is not a mirror of t is refused with ErrNotMirror, and stays as it is; so
+// is a path inside of a thread directory, with target.ErrInThread.
 func OpenMirror(ctx context.Context, t *engine.Thread, path string) (*Mirror, error) {
 	if !Available {
 		return nil, ErrNoSQLite
@@ -60,7 +67,21 @@ func OpenMirror(ctx context.Context, t *engine.Thread, path string) (*Mirror, er
 	if err != nil {
 		return nil, err
 	}
-	m := &Mirror{t: t, path: path, now: time.Now}
+	// A link stands for the file behind it; SQLite's own files are beside that.
+	switch real, err := filepath.EvalSymlinks(path); {
+	case err == nil:
+		path = real
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	}
+	if err := target.Outside(path); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.EvalSymlinks(t.Dir())
+	if err != nil {
+		return nil, err
+	}
+	m := &Mirror{t: t, dir: dir, path: path, now: time.Now}
 	why, err := m.open(ctx)
 	if err == nil && why == "" {
 		return m, nil
@@ -82,33 +103,13 @@ func damaged(err error) bool {
 	return code == codeCorrupt || code == codeNotADB
 }
 
-func (m *Mirror) rebuild(ctx context.Context, why string) error {
-	if err := m.Close(); err != nil {
-		return err
-	}
-	aside := m.path + ".damaged"
-	for _, suffix := range []string{"-wal", "-shm", "-journal", ""} {
-		// The WAL goes first: what is left of it must not meet the new file.
-		err := os.Rename(m.path+suffix, aside+suffix)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	m.Rebuilt = why
-	why, err := m.open(ctx)
-	if err == nil && why != "" {
-		err = fmt.Errorf("a new mirror is wrong: %s", why)
-	}
-	return err
-}
-
 // open connects to the copy and checks it. It returns what is wrong with it.
 func (m *Mirror) open(ctx context.Context) (wrong string, err error) {
-	f, err := os.OpenFile(m.path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", err
+	found, err := m.find()
+	if err == nil && !found {
+		err = m.make(ctx)
 	}
-	if err := f.Close(); err != nil {
+	if err != nil {
 		return "", err
 	}
 	if m.db, m.conn, err = connect(ctx, m.path, "mode=rw&_pragma=synchronous(NORMAL)"); err != nil {
@@ -119,11 +120,8 @@ func (m *Mirror) open(ctx context.Context) (wrong string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if tables == 0 {
-		return "", m.create(ctx)
-	}
 	if ours == 0 {
-		return "", fmt.Errorf("%s %w", m.path, errForeign)
+		return "", fmt.Errorf("%w: %s is another SQLite database", ErrNotMirror, m.path)
 	}
 	var check string
 	if err := m.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&check); err != nil {
@@ -132,7 +130,10 @@ func (m *Mirror) open(ctx context.Context) (wrong string, err error) {
 	if check != "ok" {
 		return check, nil
 	}
-	return m.compare(ctx)
+	if wrong, err := m.compare(ctx); err != nil || wrong != "" {
+		return wrong, err
+	}
+	return "", m.claim(ctx)
 }
 
 func (m *Mirror) create(ctx context.Context) error {
@@ -148,44 +149,8 @@ func (m *Mirror) create(ctx context.Context) error {
 		if err := m.exec(ctx, stateSQL); err != nil {
 			return err
 		}
-		return m.exec(ctx, `INSERT INTO mirror_state VALUES (0, NULL, 'syncing', NULL)`)
+		return m.exec(ctx, `INSERT INTO mirror_state VALUES (0, NULL, 'syncing', NULL, ?)`, m.dir)
 	})
-}
-
-// compare says whether the copy can be of this thread: its newest event is the
-// same one there.
-func (m *Mirror) compare(ctx context.Context) (wrong string, err error) {
-	last, err := m.last(ctx)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "mirror_state is empty", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	var newest event.Event
-	err = m.conn.QueryRowContext(ctx, `SELECT id, +created_at, +source, +type, +subtype, +content FROM events ORDER BY id DESC LIMIT 1`).
-		Scan(&newest.ID, &newest.CreatedAt, &newest.Source, &newest.Type, &newest.Subtype, &newest.Content)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		if last == 0 {
-			return "", nil
-		}
-		return "the events are gone", nil
-	case err != nil && resultCode(err) == 0:
-		return "the newest event is no event", nil
-	case err != nil:
-		return "", err
-	case newest.ID != last:
-		return fmt.Sprintf("its newest event is %d, not %d", newest.ID, last), nil
-	}
-	es, err := m.t.Peek(ctx, engine.Query{After: last - 1, Limit: 1})
-	if err != nil {
-		return "", err
-	}
-	if len(es) == 0 || string(es[0].AppendJSON(nil)) != string(newest.AppendJSON(nil)) {
-		return fmt.Sprintf("event %d is another one in the thread", last), nil
-	}
-	return "", nil
 }
 
 func (m *Mirror) last(ctx context.Context) (id int64, err error) {
@@ -219,11 +184,19 @@ func (m *Mirror) transact(ctx context.Context, fn func() error) error {
 //
 // Nothing of the thread is locked while the copy is written. progress may be nil.
 func (m *Mirror) Sync(ctx context.Context, progress Progress) (n int64, err error) {
-	if _, serr := os.Stat(m.path); errors.Is(serr, os.ErrNotExist) {
+	if _, serr := os.Stat(m.path); errors.Is(serr, os.ErrNotExist) || m.conn == nil {
 		err = m.rebuild(ctx, "it was removed")
 	}
-	if err == nil {
-		n, err = m.sync(ctx, progress)
+	for err == nil {
+		var more int64
+		more, err = m.sync(ctx, progress)
+		if n += more; !errors.Is(err, errMoved) {
+			break
+		}
+		var wrong string // whoever it was, go on from where that one is, if it is this thread's copy
+		if wrong, err = m.compare(ctx); err == nil && wrong != "" {
+			err = m.rebuild(ctx, wrong)
+		}
 	}
 	if damaged(err) {
 		if err = m.rebuild(ctx, err.Error()); err == nil {
@@ -246,14 +219,15 @@ func (m *Mirror) sync(ctx context.Context, progress Progress) (n int64, err erro
 		return 0, err
 	}
 	var batch []event.Event
-	size := 0
+	size, at := 0, last
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
 		}
-		if err := m.write(ctx, batch); err != nil {
+		if err := m.write(ctx, batch, at); err != nil {
 			return err
 		}
+		at = batch[len(batch)-1].ID
 		n += int64(len(batch))
 		if progress != nil {
 			progress(n, snap.Head-last)
@@ -281,8 +255,18 @@ func (m *Mirror) sync(ctx context.Context, progress Progress) (n int64, err erro
 	return n, err
 }
 
-func (m *Mirror) write(ctx context.Context, batch []event.Event) error {
+// write copies a batch into a mirror that has all events up to after, and returns
+// errMoved for one that has more by now.
+func (m *Mirror) write(ctx context.Context, batch []event.Event, after int64) error {
 	return m.transact(ctx, func() error {
+		moved, err := m.conn.ExecContext(ctx, `UPDATE mirror_state SET last_event_id = ?, status = 'syncing' WHERE last_event_id = ? AND thread = ?`,
+			batch[len(batch)-1].ID, after, m.dir)
+		if err != nil {
+			return err
+		}
+		if n, err := moved.RowsAffected(); err != nil || n != 1 {
+			return errors.Join(errMoved, err)
+		}
 		insert, err := m.conn.PrepareContext(ctx, `INSERT OR REPLACE INTO events (id, created_at, source, type, subtype, content) VALUES (?,?,?,?,?,?)`)
 		if err != nil {
 			return err
@@ -294,7 +278,7 @@ func (m *Mirror) write(ctx context.Context, batch []event.Event) error {
 				return err
 			}
 		}
-		return m.exec(ctx, `UPDATE mirror_state SET last_event_id = ?, status = 'syncing'`, batch[len(batch)-1].ID)
+		return nil
 	})
 }
 

@@ -1,4 +1,4 @@
-//go:build !nosqlite && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
 
 package compat
 
@@ -7,12 +7,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/target"
 )
 
 func newThread(t testing.TB, events int) *engine.Thread {
@@ -157,12 +162,10 @@ func TestMirrorRebuilds(t *testing.T) {
 	}
 	for name, damage := range map[string]func(string){
 		"missing":      func(path string) { os.Remove(path) },
-		"no header":    overwrite(0, 4096),
 		"pages":        overwrite(8192, 40000),
 		"cut":          func(path string) { os.Truncate(path, 30000) },
-		"text":         func(path string) { os.WriteFile(path, []byte(strings.Repeat("not a database\n", 100)), 0o600) },
 		"lost events":  run(`DELETE FROM events WHERE id > 100`),
-		"other thread": run(`UPDATE events SET content = 'y' WHERE id = 500`),
+		"header alone": func(path string) { os.WriteFile(path, []byte(sqliteHeader+strings.Repeat("\xa5", 5000)), 0o600) },
 		"no state":     run(`DELETE FROM mirror_state`),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,33 +178,239 @@ func TestMirrorRebuilds(t *testing.T) {
 				t.Errorf("copied %d, rebuilt: %q", n, rebuilt)
 			}
 			checkMirror(t, th, path)
+			if rebuilt == "" {
+				return
+			}
+			// Another time, the one set aside before stays.
+			first, err := os.ReadFile(path + ".damaged")
+			if err != nil {
+				t.Fatal(err)
+			}
+			push(t, th, 1)
+			syncOnce(t, th, path)
+			run(`DELETE FROM events WHERE id > 3`)(path)
+			second, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			syncOnce(t, th, path)
+			if again, _ := os.ReadFile(path + ".damaged"); string(again) != string(first) {
+				t.Error("the copy that was set aside first was overwritten")
+			}
+			if aside, err := os.ReadFile(path + ".damaged-2"); err != nil || string(aside) != string(second) {
+				t.Errorf("the second one: %d bytes, want %d: %v", len(aside), len(second), err)
+			}
 		})
 	}
 }
 
-// TestMirrorRefusesOthers: a SQLite file that is no mirror stays as it is.
+// tree returns what is in a directory: names, kinds and contents.
+func tree(t testing.TB, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		text := ""
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text = string(data)
+		}
+		fmt.Fprintf(&b, "%s %v %q\n", path, d.Type(), text)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestMirrorRefusesOthers: what is no mirror of the thread stays as it is, and
+// nothing is put beside it.
 func TestMirrorRefusesOthers(t *testing.T) {
+	ctx := context.Background()
 	th := newThread(t, 5)
-	path := t.TempDir() + "/precious.db"
+	other, err := engine.Init(t.TempDir() + "/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Push(ctx, event.Draft{Source: "other", Type: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	file := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, make := range map[string]func(path string){
+		"sqlite": func(path string) {
+			db, err := sql.Open("sqlite", "file:"+path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustExec(t, db, `CREATE TABLE precious (x)`)
+			db.Close()
+		},
+		"text":        func(path string) { file(path, "notes\n") },
+		"empty":       func(path string) { file(path, "") },
+		"no header":   func(path string) { syncOnce(t, th, path); overwriteFile(t, path, 0, 4096) },
+		"directory":   func(path string) { os.Mkdir(path, 0o700) },
+		"dangling":    func(path string) { os.Symlink("nothing", path) },
+		"link":        func(path string) { file(path+".txt", "notes"); os.Symlink(path+".txt", path) },
+		"stray wal":   func(path string) { file(path+"-wal", "notes") },
+		"link as wal": func(path string) { syncOnce(t, th, path); os.Symlink(path+".txt", path+"-wal") },
+		"other thread, ahead": func(path string) {
+			more := newThread(t, 9)
+			syncOnce(t, more, path)
+		},
+		"other thread":        func(path string) { syncOnce(t, other, path) },
+		"other, empty thread": func(path string) { syncOnce(t, newThread(t, 0), path) },
+		"other thread, pruned": func(path string) {
+			more := newThread(t, 3)
+			syncOnce(t, more, path)
+			db, err := sql.Open("sqlite", "file:"+path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustExec(t, db, `UPDATE mirror_state SET thread = 'another'`)
+			db.Close()
+			keep := int64(1)
+			if _, err := th.Prune(ctx, engine.Retention{KeepLast: &keep, Force: true}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := dir + "/precious.db"
+			make(path)
+			before := tree(t, dir)
+			if _, err := OpenMirror(ctx, th, path); !errors.Is(err, ErrNotMirror) {
+				t.Errorf("%v", err)
+			}
+			if after := tree(t, dir); after != before {
+				t.Errorf("before:\n%.2000s\nafter:\n%.2000s", before, after)
+			}
+		})
+	}
+}
+
+func overwriteFile(t testing.TB, path string, at int64, n int) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strings.Repeat("\xa5", n)), at)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMirrorRefusesThreads: no file of any thread is in danger, live ones of this
+// program or of the TypeScript tool.
+func TestMirrorRefusesThreads(t *testing.T) {
+	th := newThread(t, 5)
+	dir := t.TempDir()
+	db := createSQLite(t, dir+"/theirs")
+	db.Close()
+	overwriteFile(t, dir+"/theirs/events.db", 3000, 3000) // damaged, and none of ours to set aside
+	if err := os.Symlink(th.Dir(), dir+"/link"); err != nil {
+		t.Skip(err)
+	}
+	for _, thread := range []string{th.Dir(), dir + "/theirs"} {
+		before := tree(t, thread)
+		for _, name := range []string{"events.db", "events.jsonl", "new.db", "run/x", "logs/thread.log", "deep/er.db"} {
+			if _, err := OpenMirror(context.Background(), th, thread+"/"+name); !errors.Is(err, target.ErrInThread) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if after := tree(t, thread); after != before {
+			t.Errorf("%s has changed", thread)
+		}
+	}
+	if _, err := OpenMirror(context.Background(), th, dir+"/link/m.db"); !errors.Is(err, target.ErrInThread) {
+		t.Errorf("by way of a link: %v", err)
+	}
+	push(t, th, 1)
+}
+
+// TestMirrorPruned: what is pruned from the thread stays in the mirror.
+func TestMirrorPruned(t *testing.T) {
+	th := newThread(t, 5)
+	path := t.TempDir() + "/m.db"
+	syncOnce(t, th, path)
+	push(t, th, 5)
+	keep := int64(2)
+	if _, err := th.Prune(context.Background(), engine.Retention{KeepLast: &keep, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if n, rebuilt := syncOnce(t, th, path); n != 2 || rebuilt != "" {
+		t.Errorf("copied %d, rebuilt: %q", n, rebuilt)
+	}
+	if n, rebuilt := syncOnce(t, th, path); n != 0 || rebuilt != "" {
+		t.Errorf("then copied %d, rebuilt: %q", n, rebuilt)
+	}
+}
+
+// TestMirrorsAtOnce: several processes may copy into one file, which has each event
+// once and is whole after it.
+func TestMirrorsAtOnce(t *testing.T) {
+	th := newThread(t, 4000)
+	path := t.TempDir() + "/m.db"
+	var all sync.WaitGroup
+	var total atomic.Int64
+	for range 4 {
+		all.Go(func() {
+			m, err := OpenMirror(t.Context(), th, path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer m.Close()
+			n, err := m.Sync(t.Context(), nil)
+			if err != nil || m.Rebuilt != "" {
+				t.Errorf("%v, rebuilt: %s", err, m.Rebuilt)
+			}
+			total.Add(n)
+		})
+	}
+	all.Wait()
+	if total.Load() != 4000 {
+		t.Errorf("copied %d events", total.Load())
+	}
+	checkMirror(t, th, path)
+	if got := names(t, filepath.Dir(path)); got != "m.db" {
+		t.Errorf("there are %s", got)
+	}
+}
+
+// TestMirrorOlder: a mirror of before the column thread is taken.
+func TestMirrorOlder(t *testing.T) {
+	th := newThread(t, 5)
+	path := t.TempDir() + "/m.db"
+	syncOnce(t, th, path)
 	db, err := sql.Open("sqlite", "file:"+path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustExec(t, db, `CREATE TABLE precious (x)`)
+	mustExec(t, db, `ALTER TABLE mirror_state DROP COLUMN thread`)
 	db.Close()
-	before, _ := os.ReadFile(path)
-	if _, err := OpenMirror(context.Background(), th, path); !errors.Is(err, errForeign) {
-		t.Errorf("%v", err)
+	push(t, th, 1)
+	if n, rebuilt := syncOnce(t, th, path); n != 1 || rebuilt != "" {
+		t.Errorf("copied %d, rebuilt: %q", n, rebuilt)
 	}
-	if after, _ := os.ReadFile(path); string(after) != string(before) {
-		t.Error("the file changed")
-	}
+	checkMirror(t, th, path)
 }
 
 // TestFollow: every push reaches the mirror without another call.
 func TestFollow(t *testing.T) {
 	th := newThread(t, 10)
-	path := th.Dir() + "/m.db" // in the thread's directory: its own writes must not wake it
+	path := t.TempDir() + "/m.db"
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	m, err := OpenMirror(ctx, th, path)

@@ -1,4 +1,4 @@
-//go:build !nosqlite && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
 
 package compat
 
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The schema of seed 000, section 5, in its wording and order.
+// The schema of the TypeScript tool, in its wording and order.
 var schema = []object{
 	{"table", "events", "events", `CREATE TABLE events (
   id         INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,4 +1,4 @@
-//go:build !nosqlite && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
 
 package compat
 
@@ -86,10 +86,11 @@ func openSource(ctx context.Context, path string) (*source, error) {
 	if err := checkSource(path); err != nil {
 		return nil, err
 	}
-	s := &source{path: path, tidy: !hasContent(path + "-wal")}
+	s := &source{path: path}
+	tidy := !hasContent(path + "-wal")
 	err := s.begin(ctx, path, "mode=ro", "BEGIN")
 	if code := resultCode(err); code == codeCantOpen || code == codeReadOnly {
-		s.tidy = false
+		tidy = false
 		if hasContent(path+"-wal") || hasContent(path+"-journal") {
 			err = s.beginCopy(ctx)
 		} else {
@@ -99,6 +100,7 @@ func openSource(ctx context.Context, path string) (*source, error) {
 	if err != nil {
 		return nil, errors.Join(inUse(err), s.close())
 	}
+	s.tidy = tidy // not after a failure: who keeps us out keeps out who tidies up
 	return s, nil
 }
 
@@ -106,6 +108,14 @@ func openSource(ctx context.Context, path string) (*source, error) {
 // with ErrInUse when one has it open already, even if it does nothing.
 func openExclusive(ctx context.Context, path string) (*source, error) {
 	if err := checkSource(path); err != nil {
+		return nil, err
+	}
+	// SQLite would open a file that cannot be written for reading.
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
 		return nil, err
 	}
 	s := &source{path: path}

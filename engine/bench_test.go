@@ -94,6 +94,59 @@ func BenchmarkPeek(b *testing.B) {
 	})
 }
 
+// BenchmarkManySeries is a page of 100 where every event is of a series of its own,
+// and what 20 consumers have not read.
+func BenchmarkManySeries(b *testing.B) {
+	dir := filepath.Join(b.TempDir(), "t")
+	t, err := Init(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, err = t.PushAll(ctx, func(yield func(event.Draft, error) bool) {
+		for i := range uint32(benchEvents) {
+			d := event.Draft{Source: fmt.Sprintf("mail:%08x:user%d", i*2654435761, i%1000), Type: []string{"message", "record"}[i%2]}
+			if !yield(d, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, q := range []struct{ name, where string }{
+		{"no type", "type = 'nope'"},
+		{"prefix", "source LIKE 'mail:fff%'"},
+		{"suffix", "source LIKE '%:user77'"},
+		{"nothing", "source LIKE '%:nobody'"},
+	} {
+		b.Run(q.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := t.Peek(ctx, Query{Limit: 100, Filter: q.where}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	var names []string
+	for i := range 20 {
+		where := fmt.Sprintf("source LIKE '%%:user%d'", i)
+		names = append(names, fmt.Sprint(i))
+		if err := t.Subscribe(ctx, Subscription{Consumer: names[i], Handler: "true", Filter: &where}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("backlogs", func(b *testing.B) {
+		for b.Loop() {
+			for _, backlog := range t.Backlogs(ctx, names) {
+				if backlog.Err != nil || backlog.Count != benchEvents/1000 {
+					b.Fatal(backlog)
+				}
+			}
+		}
+	})
+}
+
 // BenchmarkDrain reads all events.
 func BenchmarkDrain(b *testing.B) {
 	t := newBench(b, benchEvents)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 
+	"thread/filter"
 	"thread/index"
 )
 
@@ -13,13 +14,15 @@ import (
 // without it, everything is the same but slower. It is valid if and only if its
 // length and crc fit and the hash is that of the consumer's filter:
 //
-//	hash  8  FNV-64a of the filter's text
+//	hash  8  FNV-64a of filter.Version as one byte and the filter's text
 //	from  8
 //	to    8
 //	crc   4
 //
 // The key is that of the subscription, the bucket "checked", which older
-// directories do not have.
+// directories do not have. What was checked by a program to which filters mean
+// something else does not count, as its hash is another. The bucket's sequence is
+// the Version of its records: those of another are deleted before one is stored.
 var bucketChecked = []byte("checked")
 
 // rememberAfter is how many events looks must have read together to be worth the
@@ -38,9 +41,10 @@ func (l *look) cost() int {
 	return l.seen + int(l.verdicts.judged/12)
 }
 
-func hashText(s string) uint64 {
+func hashFilter(s *Subscription) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(s))
+	h.Write([]byte{filter.Version})
+	h.Write([]byte(s.Where()))
 	return h.Sum64()
 }
 
@@ -57,7 +61,7 @@ func (tx *Tx) checkedUpTo(s *Subscription, from int64) int64 {
 		return 0 // only advice: without it the events are read
 	}
 	v, ok := index.CheckSum(key, v)
-	if !ok || len(v) != 24 || binary.BigEndian.Uint64(v) != hashText(s.Where()) || int64(binary.BigEndian.Uint64(v[8:])) > from {
+	if !ok || len(v) != 24 || binary.BigEndian.Uint64(v) != hashFilter(s) || int64(binary.BigEndian.Uint64(v[8:])) > from {
 		return 0
 	}
 	return min(int64(binary.BigEndian.Uint64(v[16:])), tx.st.head)
@@ -85,13 +89,21 @@ func (t *Thread) rememberLooks(ctx context.Context, looks []*look) {
 	}
 	_ = t.Update(ctx, func(tx *Tx) error {
 		b, err := tx.later(bucketChecked)
+		if err == nil && b.Sequence() != filter.Version {
+			if err = tx.b.DeleteBucket(bucketChecked); err == nil {
+				b, err = tx.later(bucketChecked)
+			}
+			if err == nil {
+				err = b.SetSequence(filter.Version)
+			}
+		}
 		for _, l := range long {
 			to := l.reading.after
 			if l.due.First != 0 {
 				to = l.due.First - 1
 			}
 			key := consumerKey(l.sub.Consumer)
-			v := binary.BigEndian.AppendUint64(nil, hashText(l.sub.Where()))
+			v := binary.BigEndian.AppendUint64(nil, hashFilter(l.sub))
 			v = binary.BigEndian.AppendUint64(v, uint64(l.from))
 			v = binary.BigEndian.AppendUint64(v, uint64(to))
 			if err == nil {

@@ -10,36 +10,14 @@ import (
 // The checks of single records, in the order in which the buckets are visited:
 // series, columns, events, subscriptions, progress.
 
-func (c *checker) seriesByID(e *element) {
-	id, ok := keyID(e.key)
-	if !ok || int(id) != len(c.series)+1 {
-		c.faultf(fmt.Sprintf("series key %x", e.key), "series ids are not without gaps")
-	}
-	s, err := index.DecodeSeries(id, e.value)
-	if err != nil {
-		c.faultf(fmt.Sprintf("series %d", id), "%v", err)
-		return
-	}
-	if c.series == nil {
-		c.series, c.byKey = make(map[uint32]*index.Series), make(map[string]uint32)
-	}
-	c.series[id] = &s
-	c.byKey[string(index.SeriesKey(s.Source, s.Type, s.Subtype))] = id
-}
-
-func (c *checker) seriesByKey(e *element) {
-	id, ok := keyID(e.value)
-	if want, known := c.byKey[string(e.key)]; !ok || !known || want != id {
-		c.faultf(fmt.Sprintf("series entry %q", e.key), "names series %d, which is another", id)
-		return
-	}
-	delete(c.byKey, string(e.key)) // what is left has no entry
-}
-
 func (c *checker) column(e *element) {
 	b, err := index.DecodeBlock(bytes.Clone(e.key), bytes.Clone(e.value))
 	if err != nil {
 		c.faultf(fmt.Sprintf("column block %x", e.key), "%v", err)
+		return
+	}
+	if b.Last > c.st.head && b.Last <= c.pages.now.head {
+		c.pages.over = c.pages.sliced // complete since the check began; its events are the tail of then
 		return
 	}
 	if b.Last > c.st.head {
@@ -52,34 +30,108 @@ func (c *checker) column(e *element) {
 	c.blocks = append(c.blocks, b)
 }
 
+// event looks at a group of events.
 func (c *checker) event(e *element) {
-	c.report.Events++
 	id, err := eventID(e.key)
 	if err != nil || id <= 0 {
+		c.report.Events++
 		c.faultf(fmt.Sprintf("event key %x", e.key), "is not an id")
 		return
 	}
-	place := fmt.Sprintf("event %d", id)
-	r, err := decodeRecord(e.key, e.value)
-	if err != nil {
-		c.fault(place, "the record is damaged: its checksum does not fit")
+	g, err := openGroup(e.key, e.value)
+	sound := err == nil
+	if !sound {
+		g, err = openUnchecked(e.key, e.value)
 	}
+	last := id
+	for err == nil {
+		var r record
+		var more bool
+		if more, err = g.next(&r); !more {
+			break
+		}
+		if last = g.id; sound {
+			c.oneEvent(g.id, &r)
+		} else {
+			c.oneEvent(g.id, nil)
+		}
+	}
+	switch {
+	case sound && err == nil:
+	case last == id:
+		c.fault(fmt.Sprintf("event %d", id), "the record is damaged: its checksum does not fit")
+	default:
+		c.fault(fmt.Sprintf("events %d to %d", id, last), "the record that holds them is damaged: its checksum does not fit")
+	}
+}
+
+// oneEvent looks at an event; r is nil when it is damaged.
+func (c *checker) oneEvent(id int64, r *record) {
+	if id > c.st.head && id <= c.pages.now.head {
+		c.pages.over = c.pages.sliced // pushed since the check began
+		return
+	}
+	c.report.Events++
+	place := fmt.Sprintf("event %d", id)
 	if id > c.st.head {
-		if id == c.st.head+1 {
+		if c.beyond++; c.beyond == 1 {
 			c.note(place, "and what follows was left by a batch that did not end; the next push clears it")
 		}
 		return
 	}
-	if c.lastID = id; err != nil {
-		c.inColumn(id, nil)
+	if id <= c.lastID {
+		c.faultf(place, "comes after event %d", c.lastID)
 		return
 	}
-	if s := c.series[r.series]; s == nil {
-		c.faultf(place, "belongs to series %d, which is missing", r.series)
-	} else if s.First > id {
-		c.faultf(place, "is older than the first event %d of its series %d", s.First, r.series)
+	c.lastID = id
+	c.inColumn(id, r)
+	if r == nil {
+		return
 	}
-	c.inColumn(id, &r)
+	if first := c.series.of.Get(r.series).first; first == 0 {
+		c.faultf(place, "belongs to series %d, which is missing", r.series)
+	} else if first > id {
+		c.faultf(place, "is older than the first event %d of its series %d", first, r.series)
+	}
+	if r.pieces {
+		c.contents = append(c.contents, largeContent{id: id, assembly: assembly{size: r.size, want: r.sum}})
+	}
+}
+
+// largeContent is one whose pieces are looked for.
+type largeContent struct {
+	id int64
+	assembly
+}
+
+// piece looks at a piece of a content. They come in the order of the events.
+func (c *checker) piece(e *element) {
+	id, n, crc, ok := splitPieceKey(e.key, e.value)
+	if !ok {
+		c.faultf(fmt.Sprintf("piece %x", e.key), "is damaged: its checksum does not fit")
+		return
+	}
+	if id > c.st.head {
+		c.pages.over = c.pages.sliced // newer, or noted with the event
+		return
+	}
+	c.contentsBefore(id)
+	if len(c.contents) == 0 || c.contents[0].id != id {
+		c.faultf(fmt.Sprintf("piece %x", e.key), "is of event %d, which has none", id)
+		return
+	}
+	if !c.contents[0].add(n, crc, len(e.value)) {
+		c.faultf(fmt.Sprintf("event %d", id), "piece %d of its content does not follow the one before", n)
+	}
+}
+
+// contentsBefore looks whether the contents of events before id were whole.
+func (c *checker) contentsBefore(id int64) {
+	for ; len(c.contents) > 0 && c.contents[0].id < id; c.contents = c.contents[1:] {
+		if l := &c.contents[0]; !l.whole() {
+			c.faultf(fmt.Sprintf("event %d", l.id), "its content is not whole: %d of %d bytes are there", l.have, l.size)
+		}
+	}
 }
 
 // inColumn compares the next visible event with the column. r is nil when it is
@@ -114,9 +166,7 @@ func (c *checker) inColumn(id int64, r *record) {
 }
 
 func (c *checker) totals() {
-	for _, id := range c.byKey {
-		c.faultf(fmt.Sprintf("series %d", id), "has no entry in bucket series")
-	}
+	c.seriesTotals()
 	for ; c.block < len(c.blocks); c.block, c.inBlock = c.block+1, 0 {
 		for b := &c.blocks[c.block]; c.inBlock < b.Count; c.inBlock++ {
 			c.faultf(fmt.Sprintf("event %d", b.ID(c.inBlock)), "is in the column but not in the database")
@@ -157,7 +207,7 @@ func (c *checker) progress(e *element) {
 	switch {
 	case err != nil || len(e.key) == 0:
 		c.faultf(fmt.Sprintf("progress %q", e.key), "the record is damaged: its checksum does not fit")
-	case p.LastAcked < 0 || p.Newest < 0 || p.Newest > c.st.head:
-		c.faultf(fmt.Sprintf("progress %q", e.key), "was made at event %d, but the newest is %d", p.Newest, c.st.head)
+	case p.LastAcked < 0 || p.Newest < 0 || p.Newest > c.pages.now.head:
+		c.faultf(fmt.Sprintf("progress %q", e.key), "was made at event %d, but the newest is %d", p.Newest, c.pages.now.head)
 	}
 }

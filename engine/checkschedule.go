@@ -1,5 +1,3 @@
-//go:build !noserve
-
 package engine
 
 import (

@@ -1,44 +1,142 @@
 package engine
 
 import (
-	"encoding/binary"
-
 	"go.etcd.io/bbolt"
 
 	"thread/index"
 )
 
-// eventCursor reads events at rising ids. Most of the time the next one is near.
+// eventCursor reads events upwards. Most of the time the next one is near.
 type eventCursor struct {
-	b     *bbolt.Bucket
+	tx    *Tx
 	c     *bbolt.Cursor
-	at    int64
-	k     []byte // the key at the cursor
-	key   [8]byte
 	steps index.Steps
+	k     []byte // the key of the group
+	g     group  // that is being read
+	rec   record // the event read last, which has the id g.id
+	last  int64  // that id; ids must rise
+	begin func(key, value []byte) (group, error)
 }
 
-// seek returns the record of an event, nil when it is not there. The key is
-// valid until the next call.
-func (e *eventCursor) seek(id int64) (key, value []byte, err error) {
-	key = e.key[:]
-	binary.BigEndian.PutUint64(key, uint64(id))
-	var v []byte
-	if e.at != 0 && id == e.at+1 && e.k != nil {
-		if err := e.steps.Check(e.b, e.k); err != nil {
-			return nil, nil, err
+func (tx *Tx) eventCursor() eventCursor {
+	return eventCursor{tx: tx, c: tx.events.Cursor(), begin: openGroup}
+}
+
+// from goes to the group that holds the event with that id, if there is one. Next
+// then reads the events of this group and those after it.
+func (e *eventCursor) from(id int64) (err error) {
+	if err := e.tx.groups.flush(); err != nil {
+		return err
+	}
+	e.last = 0
+	e.k, e.g = nil, group{}
+	k, v := []byte(nil), []byte(nil)
+	key := eventKey(id)
+	if e.tx.format >= 2 {
+		k, v, err = index.Floor(e.tx.events, e.c, key)
+	} else if err = index.CheckPath(e.tx.events, key); err == nil {
+		k, v = e.c.Seek(key)
+	}
+	if k == nil || err != nil {
+		return err
+	}
+	e.g, err = e.begin(k, v)
+	if err == nil {
+		e.k = k
+	}
+	return err
+}
+
+// next reads the next event, and reports whether there is one.
+func (e *eventCursor) next() (more bool, err error) {
+	for {
+		if more, err = e.g.next(&e.rec); err != nil {
+			return false, err
 		}
-		e.k, v = e.c.Next()
-	}
-	if string(e.k) != string(key) {
-		if err := index.CheckPath(e.b, key); err != nil {
-			return nil, nil, err
+		if more {
+			if e.g.id <= e.last {
+				return false, corruptEvent(e.g.key)
+			}
+			e.last = e.g.id
+			return true, nil
 		}
-		e.k, v = e.c.Seek(key)
+		if more, err = e.step(); !more || err != nil {
+			return false, err
+		}
 	}
-	e.at = id
-	if string(e.k) != string(key) {
-		v = nil
+}
+
+// step goes to the next group.
+func (e *eventCursor) step() (more bool, err error) {
+	if e.k == nil {
+		return false, nil
 	}
-	return key, v, nil
+	if err := e.steps.Check(e.tx.events, e.k); err != nil {
+		return false, err
+	}
+	k, v := e.c.Next()
+	if e.k = k; k == nil {
+		e.g = group{}
+		return false, nil
+	}
+	e.g, err = e.begin(k, v)
+	return err == nil, err
+}
+
+// seek reads the event with that id, and reports whether it is there.
+func (e *eventCursor) seek(id int64) (found bool, err error) {
+	jumped := e.k == nil || id <= e.last
+	if jumped {
+		if err := e.from(id); err != nil {
+			return false, err
+		}
+	}
+	for {
+		more, err := e.g.next(&e.rec)
+		if err != nil {
+			return false, err
+		}
+		if more {
+			if e.g.id <= e.last {
+				return false, corruptEvent(e.g.key)
+			}
+			if e.last = e.g.id; e.last >= id {
+				return e.last == id, nil
+			}
+			continue
+		}
+		switch {
+		case e.k == nil || jumped:
+			return false, nil
+		case e.last+1 == id:
+			if more, err = e.step(); !more || err != nil {
+				return false, err
+			}
+		default:
+			if err := e.from(id); err != nil {
+				return false, err
+			}
+		}
+		jumped = true
+	}
+}
+
+// record reads the event with that id, and reports whether it is there and visible.
+func (tx *Tx) record(id int64) (c eventCursor, found bool, err error) {
+	c = tx.eventCursor()
+	if id > tx.st.head || id <= 0 {
+		return c, false, nil
+	}
+	found, err = c.seek(id)
+	return c, found, err
+}
+
+// has reports whether the event with that id is stored and visible.
+func (tx *Tx) has(id int64) (bool, error) {
+	c := tx.eventCursor()
+	if id > tx.st.head || id <= 0 {
+		return false, nil
+	}
+	c.begin = openUnchecked
+	return c.seek(id)
 }

@@ -89,7 +89,7 @@ func (tx *Tx) retryDead(consumer string, id int64) (bool, error) {
 	if v == nil || err != nil {
 		return false, err
 	}
-	if e, err := index.Get(tx.events, eventKey(id)); e == nil {
+	if stored, err := tx.has(id); !stored {
 		return false, err
 	}
 	l, err := decodeLetter(key, v)
@@ -262,6 +262,10 @@ func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) (err error) {
 	state, err := tx.delivery(c.Consumer)
 	if err == nil && state.failing > from {
 		c.Failing, c.Failures = state.failing, state.letter
+		// As long as Feed waits, which a clock that was ahead does not draw out.
+		if now := tx.t.now(); now.Before(c.LastAt) {
+			c.NextAt = now
+		}
 	}
 	return err
 }
@@ -283,10 +287,10 @@ func (tx *Tx) dueRetries(d *Due, after int64) error {
 		if err != nil || id > d.Progress.From() {
 			return false, err
 		}
-		v, err := index.Get(tx.events, eventKey(id))
-		if v != nil {
+		stored, err := tx.has(id)
+		if stored {
 			d.First = id
 		}
-		return v == nil, err
+		return !stored, err
 	})
 }

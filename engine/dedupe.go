@@ -110,6 +110,7 @@ func window(d *event.Draft) int64 {
 // nothing is stored, and the event that has it is returned; only its id if that
 // event is not stored any more.
 func (tx *Tx) pushOnce(d *event.Draft, createdAt string) (e event.Event, duplicate bool, err error) {
+	tx.pushes = true
 	if d.DedupeKey == "" {
 		e, err = tx.push(d, createdAt)
 		return e, false, err
@@ -128,9 +129,16 @@ func (tx *Tx) pushOnce(d *event.Draft, createdAt string) (e event.Event, duplica
 	return e, false, tx.keepKey(d, e.ID)
 }
 
+// counts reports whether a key that was stored so many milliseconds ago still
+// counts for a push with that window. One that was stored in the future was stored
+// by a clock that was ahead, nobody knows when: a push that it swallowed would be
+// lost, and one that it does not is at worst there twice.
+func (r *keyRecord) counts(age, window int64) bool {
+	return age < r.window && age < window && age >= -min(r.window, window, clockSkew.Milliseconds())
+}
+
 // firstWith returns the event that has d's key, if the key counts: neither the
-// window with which it was stored nor that of d is over. A clock that was set
-// back keeps keys alive for longer.
+// window with which it was stored nor that of d is over.
 func (tx *Tx) firstWith(d *event.Draft) (id int64, ok bool, err error) {
 	keys, err := index.Bucket(tx.b, bucketDedupe)
 	if keys == nil {
@@ -149,7 +157,7 @@ func (tx *Tx) firstWith(d *event.Draft) (id int64, ok bool, err error) {
 		return 0, false, fmt.Errorf("%w: dedupe key %q of event %d, which was never given", ErrCorrupt, key, r.id)
 	}
 	age := tx.t.now().UnixMilli() - r.storedAt
-	return r.id, age < r.window && age < window(d), nil
+	return r.id, r.counts(age, window(d)), nil
 }
 
 // keepKey stores d's key for the new event id, in place of one that does not
@@ -187,7 +195,7 @@ func (tx *Tx) keepKey(d *event.Draft, id int64) error {
 			r.before = &old
 			old.before = nil
 		}
-		if r.before != nil && r.storedAt-r.before.storedAt >= r.before.window {
+		if r.before != nil && !r.before.counts(r.storedAt-r.before.storedAt, r.before.window) {
 			r.before = nil // over
 		}
 	}
@@ -199,7 +207,8 @@ func (tx *Tx) keepKey(d *event.Draft, id int64) error {
 // much to do.
 const sweepAtLeast = 64
 
-// sweepKeys deletes some of the expired keys.
+// sweepKeys deletes some of the expired keys. Every transaction that pushes does
+// so at its end, whoever pushes in it.
 func (tx *Tx) sweepKeys() error {
 	expiry, err := index.Bucket(tx.b, bucketDedupeExpiry)
 	if expiry == nil {

@@ -20,7 +20,7 @@ type delivery struct {
 	suspect int64 // last id of a group that has failed and is being split, 0: none
 	failing int64 // the unread event that has failed, 0: none
 	letter  Failures
-	retried int64 // how many dead letters were ever sent back
+	retried int64 // how often something was handed back: a dead letter, or by Seek
 }
 
 const (
@@ -97,6 +97,19 @@ func (tx *Tx) forgetDelivery(consumer string) error {
 	return tx.putDelivery(consumer, &d)
 }
 
+// handBack is forgetDelivery for events that are to be given out (again): who runs
+// the consumer's handler, and does not see that from its progress, sees it from
+// Due.Retried.
+func (tx *Tx) handBack(consumer string) error {
+	d, err := tx.delivery(consumer)
+	if err != nil {
+		return err
+	}
+	d.count, d.suspect, d.failing = 0, 0, 0
+	d.retried++
+	return tx.putDelivery(consumer, &d)
+}
+
 // clear forgets the failures of an event that is settled.
 func (d *delivery) clear() { d.failing, d.letter = 0, Failures{} }
 
@@ -108,11 +121,13 @@ func (d *delivery) failuresOf(id int64) Failures {
 	return Failures{}
 }
 
-// Policy is what follows a failure.
+// Policy is what follows a failure. The zero Policy gives single events out, and
+// makes a dead letter of one at its first failure.
 type Policy struct {
-	Limit       int64 // events in one delivery, at least 1
-	MaxAttempts int64 // counted attempts until an event becomes a dead letter, at least 1
-	// Backoff returns the wait after the n-th failure in a row, n from 1.
+	Limit       int64 // events in one delivery; less than 1 is 1
+	MaxAttempts int64 // counted attempts until an event becomes a dead letter; less than 1 is 1
+	// Backoff returns the wait after the n-th failure in a row, n from 1; nil is no
+	// wait.
 	Backoff func(n int64) time.Duration
 }
 

@@ -68,7 +68,12 @@ func (d *digest) number(n int64) {
 }
 
 func (d *digest) text(s string) {
-	d.buf = append(binary.BigEndian.AppendUint64(d.buf[:0], uint64(len(s))), s...)
+	d.buf = binary.BigEndian.AppendUint64(d.buf[:0], uint64(len(s)))
+	for ; len(s) > longLineBytes; s = s[longLineBytes:] {
+		d.h.Write(append(d.buf, s[:longLineBytes]...))
+		d.buf = d.buf[:0]
+	}
+	d.buf = append(d.buf, s...)
 	d.h.Write(d.buf)
 }
 

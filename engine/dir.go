@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"syscall"
 
 	"go.etcd.io/bbolt"
 
+	"thread/internal/durable"
 	"thread/internal/planted"
 	"thread/lock"
 )
@@ -53,18 +54,28 @@ func Init(dir string, opts ...Option) (*Thread, error) {
 	if _, err := os.Lstat(t.path(databaseName)); err == nil {
 		return nil, fmt.Errorf("%w: %s", ErrExists, t.dir)
 	}
-	f, err := os.OpenFile(t.path("events.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND|openNoFollow|openNoWait, fileMode)
+	f, err := lock.Create(t.path("events.jsonl"), os.O_WRONLY|os.O_APPEND|openNoFollow|openNoWait)
 	if err != nil {
 		return nil, err
+	}
+	start := logStart{from: 1}
+	if info, serr := f.Stat(); serr == nil {
+		start.skip = info.Size()
 	}
 	if err := errors.Join(lock.Usable(f), f.Close()); err != nil {
 		return nil, err
 	}
 	// The directory's own name must be durable before there is a database in it.
-	if err := syncDir(filepath.Dir(t.dir)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(t.dir)); err != nil {
 		return nil, err
 	}
-	return t, createDatabase(t.path(databaseName), func(*bbolt.Tx) error { return nil })
+	err = createDatabase(t.path(databaseName), formatVersion, func(b *bbolt.Tx) error {
+		return b.Bucket(bucketMeta).Put(keyLines, start.encode())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // makeDirs creates the directory, its parents, run/ and logs/.
@@ -96,23 +107,13 @@ func makeDir(dir string) error {
 	if err := makeDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	return makeOneDir(dir)
+	return lock.Mkdir(dir) // another process may be faster
 }
 
-func makeOneDir(dir string) error {
-	if err := os.Mkdir(dir, dirMode); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return nil // another process was faster
-		}
-		return err
-	}
-	return os.Chmod(dir, dirMode)
-}
-
-// createDatabase writes an empty database, lets fill add to it, and gives it its
-// name when it is durable. The caller holds a lock that keeps others from
-// creating the same one.
-func createDatabase(path string, fill func(b *bbolt.Tx) error) (err error) {
+// createDatabase writes an empty database, lets fill, if there is one, add to it,
+// and gives it its name when it is durable. The caller holds a lock that keeps
+// others from creating the same one.
+func createDatabase(path string, format uint32, fill func(b *bbolt.Tx) error) (err error) {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err // what a crashed init left
@@ -122,7 +123,10 @@ func createDatabase(path string, fill func(b *bbolt.Tx) error) (err error) {
 			os.Remove(tmp)
 		}
 	}()
-	db, err := bbolt.Open(tmp, fileMode, &bbolt.Options{PageSize: pageBytes, NoStatistics: true})
+	db, err := bbolt.Open(tmp, fileMode, &bbolt.Options{PageSize: pageBytes, NoStatistics: true,
+		OpenFile: func(path string, flag int, _ os.FileMode) (*os.File, error) {
+			return lock.Create(path, flag&^os.O_CREATE|os.O_EXCL|openNoFollow)
+		}})
 	if err != nil {
 		return err
 	}
@@ -130,16 +134,7 @@ func createDatabase(path string, fill func(b *bbolt.Tx) error) (err error) {
 		return errors.Join(err, db.Close())
 	}
 	err = db.Update(func(b *bbolt.Tx) error {
-		for _, name := range ourBuckets {
-			if _, err := b.CreateBucket(name); err != nil {
-				return err
-			}
-		}
-		meta := b.Bucket(bucketMeta)
-		if err := meta.Put(keyFormat, encodeFormat()); err != nil {
-			return err
-		}
-		if err := meta.Put(keyState, new(state).encode()); err != nil {
+		if err := createBuckets(b, format); err != nil || fill == nil {
 			return err
 		}
 		return fill(b)
@@ -165,44 +160,41 @@ func createDatabase(path string, fill func(b *bbolt.Tx) error) (err error) {
 	return publish(tmp, path)
 }
 
+// createBuckets puts what every database has into an empty one.
+func createBuckets(b *bbolt.Tx, format uint32) error {
+	names := ourBuckets
+	if format >= 2 {
+		names = slices.Concat(names, typeBuckets)
+	}
+	for _, name := range names {
+		if _, err := b.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	meta := b.Bucket(bucketMeta)
+	if err := meta.Put(keyFormat, encodeFormat(format)); err != nil {
+		return err
+	}
+	return meta.Put(keyState, new(state).encode())
+}
+
 // publish gives a durable file its name, in the place of what had it. The file
 // is there or not when the directory cannot be synced: ErrUnknownOutcome.
 func publish(tmp, path string) error {
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
 	if planted.Bug("name not synced") {
-		return nil
+		return os.Rename(tmp, path)
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	renamed, err := durable.Rename(tmp, path, os.Rename)
+	if renamed && err != nil {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
-	return nil
-}
-
-// syncDir makes new names in dir durable. Some file systems cannot, and say so.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be opened there; NTFS logs its names
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		if errors.Is(err, os.ErrPermission) {
-			return nil // a parent that we may pass but not read was not made by us
-		}
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
+	return err
 }
 
 // Open returns a handle on the thread directory dir.
 //
 // Open returns ErrNotThread when dir is no directory or has no events.db,
-// ErrSQLite, ErrNotDatabase, ErrByteOrder or ErrCorrupt when events.db is not one
+// ErrSQLite, ErrNotDatabase (ErrEmpty for an empty file), ErrByteOrder or ErrCorrupt when events.db is not one
 // of ours, and ErrNetwork. What only the buckets can show, ErrNewerFormat among it, comes from
 // the first call that uses the database.
 func Open(dir string, opts ...Option) (*Thread, error) {
@@ -219,9 +211,12 @@ func Open(dir string, opts ...Option) (*Thread, error) {
 	}
 	defer f.Close()
 	if err := checkMagic(f); err != nil {
-		return t, err
+		return nil, err
 	}
-	return t, checkMount(t.dir)
+	if err := checkMount(t.dir); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // OpenOrCreate is Open, and Init where there is no thread yet.
@@ -237,16 +232,17 @@ func OpenOrCreate(dir string, opts ...Option) (*Thread, error) {
 }
 
 // Exists reports whether dir is a thread directory: a directory with an
-// events.db in it, of whatever kind (seed 000, section 6).
+// events.db in it, of whatever kind.
 func Exists(dir string) bool {
 	info, err := os.Stat(filepath.Join(dir, databaseName))
 	return err == nil && !info.IsDir()
 }
 
 // Destroy deletes the thread directory dir with everything in it; there is
-// nothing elsewhere (contract T-74). It returns ErrNotThread, deleting nothing,
-// for a directory that is none. Handles on it, and handlers that still run, get
-// errors.
+// nothing elsewhere. It returns ErrNotThread, deleting nothing, for a directory
+// that is none, and ErrNotDir for a symbolic link to one, because who made the link
+// may not be who made the directory. Links in it are deleted, and what they lead to
+// stays. Handles on it, and handlers that still run, get errors.
 func Destroy(dir string) error {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -254,6 +250,11 @@ func Destroy(dir string) error {
 	}
 	if !Exists(abs) {
 		return fmt.Errorf("%w: %s", ErrNotThread, abs)
+	}
+	if info, err := os.Lstat(abs); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return fmt.Errorf("%w: %s is a symbolic link", ErrNotDir, abs)
 	}
 	// The database goes first: half a deleted directory is no thread.
 	if err := os.Remove(filepath.Join(abs, databaseName)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"thread/event"
+	"thread/lock"
 )
 
 func TestInit(t *testing.T) {
@@ -99,6 +100,82 @@ func TestInitOnce(t *testing.T) {
 	}
 }
 
+// TestNoHandle: who gets an error gets no handle.
+func TestNoHandle(t *testing.T) {
+	dir := t.TempDir()
+	inTheWay := filepath.Join(dir, databaseName+".new", "file")
+	if err := os.Mkdir(filepath.Dir(inTheWay), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if th, err := Init(dir); err == nil || th != nil {
+		t.Errorf("init: %v, %v", th, err)
+	}
+	if th, err := OpenOrCreate(dir); err == nil || th != nil {
+		t.Errorf("open or create: %v, %v", th, err)
+	}
+	sound := t.TempDir()
+	if _, err := Init(sound); err != nil {
+		t.Fatal(err)
+	}
+	checkMount = func(string) error { return ErrNetwork }
+	t.Cleanup(func() { checkMount = lock.CheckMount })
+	if th, err := Open(sound); err == nil || th != nil {
+		t.Errorf("open: %v, %v", th, err)
+	}
+}
+
+// TestDestroyLinks: what is reached through a link is not deleted, in whole or in
+// part.
+func TestDestroyLinks(t *testing.T) {
+	base := t.TempDir()
+	outside := filepath.Join(base, "outside")
+	parent := filepath.Join(base, "parent")
+	for _, dir := range []string{outside, parent} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := filepath.Join(outside, "kept")
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	real := filepath.Join(parent, "real")
+	th, err := Init(real)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := th.Push(ctx, event.Draft{Source: "a", Type: "b", Content: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{
+		filepath.Join(base, "link"): real, filepath.Join(base, "up"): parent, filepath.Join(real, "out"): outside,
+	} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Skip(err)
+		}
+	}
+	for _, dir := range []string{filepath.Join(base, "link"), filepath.Join(base, "link") + string(filepath.Separator)} {
+		if err := Destroy(dir); !errors.Is(err, ErrNotDir) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if es, err := th.Peek(ctx, Query{}); err != nil || len(es) != 1 {
+		t.Errorf("left: %v, %v", es, err)
+	}
+	if err := Destroy(filepath.Join(base, "up", "real")); err != nil { // the way to it may be a link
+		t.Error(err)
+	}
+	if _, err := os.Lstat(real); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestForeignDatabase: whatever else is called events.db is named for what it
 // is and left alone.
 func TestForeignDatabase(t *testing.T) {
@@ -124,6 +201,8 @@ func TestForeignDatabase(t *testing.T) {
 			th, err := Open(dir)
 			if err == nil {
 				_, err = th.Push(ctx, event.Draft{Source: "a", Type: "b"})
+			} else if th != nil {
+				t.Error("a handle came with the error")
 			}
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)

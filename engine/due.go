@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"thread/filter"
+	"thread/index"
 )
 
 // Due says whether a consumer has work.
@@ -16,9 +17,9 @@ type Due struct {
 	First    int64 // id of the first unread event that matches, 0 when there is none
 	Newest   int64 // the newest id at the time of the look
 	Err      error // the filter is not one, or it failed on an event; First is 0
-	// Retried is how many dead letters were ever sent back to the consumer. One
-	// that is to be given out again counts as unread for Due and for DueFor with
-	// after = 0: First is then its id.
+	// Retried is how often something was handed back to the consumer: a dead letter,
+	// or whatever Seek went back over. A letter that is to be given out again counts
+	// as unread for Due and for DueFor with after = 0: First is then its id.
 	Retried int64
 }
 
@@ -76,11 +77,11 @@ type look struct {
 
 // look carries out several looks, as many in one transaction as its time allows.
 func (t *Thread) look(ctx context.Context, looks []*look) error {
-	var spare tables // of the look before
+	var spare index.Answers // of the look before
 	for todo := looks; len(todo) > 0; {
 		err := t.read(ctx, func(tx *Tx) error {
 			deadline := time.Now().Add(sliceTime)
-			for len(todo) > 0 && time.Now().Before(deadline) {
+			for first := true; len(todo) > 0 && (first || time.Now().Before(deadline)); first = false {
 				l := todo[0]
 				done, err := l.step(tx, spare)
 				if err != nil {
@@ -90,7 +91,7 @@ func (t *Thread) look(ctx context.Context, looks []*look) error {
 					return nil
 				}
 				if l.verdicts != nil {
-					spare, l.verdicts.tables = l.verdicts.tables, tables{}
+					spare, l.verdicts.answers = l.verdicts.answers, index.Answers{}
 				}
 				todo = todo[1:]
 			}
@@ -108,14 +109,17 @@ func (t *Thread) look(ctx context.Context, looks []*look) error {
 func (tx *Tx) due(s *Subscription, after int64) (Due, error) {
 	l := &look{sub: s, after: after}
 	for {
-		if done, err := l.step(tx, tables{}); done || err != nil {
+		if done, err := l.step(tx, index.Answers{}); done || err != nil {
+			return l.due, err
+		}
+		if err := tx.ended(); err != nil {
 			return l.due, err
 		}
 	}
 }
 
 // step searches on for a while. Progress may have moved since the last step.
-func (l *look) step(tx *Tx, spare tables) (done bool, err error) {
+func (l *look) step(tx *Tx, spare index.Answers) (done bool, err error) {
 	l.due = Due{Subscription: *l.sub, Newest: tx.st.head}
 	if l.due.Progress, _, err = tx.Progress(l.sub.Consumer); err != nil {
 		return false, err

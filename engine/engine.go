@@ -10,6 +10,11 @@
 // runs one short transaction and closes it, because bbolt's lock on an open file
 // excludes all other processes. Opening costs some 20 µs at any size.
 //
+// A call whose context has ended returns the cause of that and has changed
+// nothing, also while it waits, and a long read ends within milliseconds. What has
+// begun to write is brought to its end, and its outcome returned: Push returns the
+// event then, and no error.
+//
 // The package starts no handlers: after a push of the program "thread" they run by
 // themselves, after one of the library when someone runs "thread dispatch". A
 // reader in Go needs none: it ranges over Events, pops, or takes a Feed.
@@ -25,6 +30,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -33,7 +39,7 @@ import (
 )
 
 // DefaultLockWait is how long a call waits for the database when other
-// processes use it. The known clients give up after 5 s (contract T-30).
+// processes use it. The known clients give up after 5 s (T-30).
 const DefaultLockWait = 4 * time.Second
 
 // Thread is a handle on a thread directory. It is safe for concurrent use.
@@ -50,8 +56,9 @@ type Thread struct {
 	waiting []*write
 	writing bool
 
-	onRelease func(source string) // nil: nobody
-	still     bool                // reads release nothing
+	onRelease func(source string)     // nil: nobody
+	checkFile func(os.FileInfo) error // nil: none
+	still     bool                    // reads release nothing
 }
 
 // Option configures a handle.
@@ -62,8 +69,14 @@ type Option func(*Thread)
 // sooner.
 func WithLockWait(d time.Duration) Option { return func(t *Thread) { t.lockWait = d } }
 
+// clockSkew is how far a clock may be set back without being called wrong.
+const clockSkew = 5 * time.Minute
+
 // WithClock sets the clock that stamps events and progress, and says which of
-// what is scheduled has fallen due. No other decision depends on it.
+// what is scheduled has fallen due, whether the wait of an event that has failed is
+// over, and whether a dedupe key still counts. No other decision depends on it, and
+// nothing waits, or is kept from being stored, for longer than it was to when the
+// clock was ahead for a time.
 func WithClock(now func() time.Time) Option { return func(t *Thread) { t.now = now } }
 
 // WithOnRelease sets a function that is told when a call has released scheduled
@@ -71,6 +84,14 @@ func WithClock(now func() time.Time) Option { return func(t *Thread) { t.now = n
 // have to be started, which is not the engine's business. It is given the source
 // of the last event, nothing is locked meanwhile, and the call returns after it.
 func WithOnRelease(fn func(source string)) Option { return func(t *Thread) { t.onRelease = fn } }
+
+// WithFileCheck sets a function that is shown the open events.db before a call uses
+// it, and whose error the call returns. Whoever can write the directory can put
+// another file there at any time; what was checked by its path may be another one
+// by then.
+func WithFileCheck(fn func(os.FileInfo) error) Option {
+	return func(t *Thread) { t.checkFile = fn }
+}
 
 func newThread(dir string, opts []Option) (*Thread, error) {
 	abs, err := filepath.Abs(dir)
@@ -108,16 +129,18 @@ func (t *Thread) isClosed() bool {
 // not call methods of a Thread on the same directory, and must not keep tx.
 //
 // Update returns fn's error unchanged, ErrBusy when the lock does not come
-// within the wait, and ErrUnknownOutcome.
+// within the wait, and ErrUnknownOutcome. A panic of fn goes on to the caller of
+// Update, and runtime.Goexit in fn ends the goroutine; nothing is stored then.
 func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return t.write(ctx, &write{fn: fn})
 }
 
 // View runs fn in one read transaction, which sees the thread as it was at one
 // moment. Writers in all processes wait for it, so fn must be short. It works on
-// a read-only medium.
+// a read-only medium. View returns fn's error unchanged; a panic of fn goes on to
+// the caller of View.
 func (t *Thread) View(ctx context.Context, fn func(tx *Tx) error) error {
-	return t.read(ctx, fn)
+	return t.read(ctx, func(tx *Tx) error { return callOut(func() error { return fn(tx) }) })
 }
 
 func invalidf(format string, args ...any) error {

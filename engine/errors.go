@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 
 	"thread/event"
 	"thread/lock"
@@ -15,10 +16,13 @@ var (
 	ErrNotDir      = errors.New("not a directory")
 	ErrSQLite      = errors.New("a SQLite thread directory") // events.db is a SQLite database
 	ErrNotDatabase = errors.New("events.db is not a thread database")
+	ErrEmpty       = fmt.Errorf("%w: it is empty", ErrNotDatabase)
 	ErrNewerFormat = errors.New("written by a newer version")
 	ErrByteOrder   = errors.New("written on a host of other byte order")
 	ErrTooLarge    = errors.New("database is too large for this host's address space") // 1 GiB where it has 32 bits; also from a write that would make it so
 	ErrCorrupt     = errors.New("database is damaged")
+	// ErrNothingSaved says that Repair found nothing of a thread.
+	ErrNothingSaved = fmt.Errorf("%w: nothing that can be saved", ErrCorrupt)
 	// ErrNetwork says that the directory is on a network file system, where two hosts
 	// do not see each other's locks or pages. THREAD_NETWORK=allow in the environment
 	// goes on all the same.

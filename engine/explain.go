@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"thread/filter"
+	"thread/index"
 )
 
 // Plan says how a query is answered, and what was read to answer it.
@@ -26,7 +27,7 @@ type Plan struct {
 
 // SeriesPlan is what is known of series, the distinct triples of source, type and
 // subtype. The filter is asked about a series when it is met, or about all at once
-// when a search becomes long; those whose source is out of its bounds need not be
+// when a search becomes long; those whose source or type cannot match need not be
 // asked about.
 type SeriesPlan struct {
 	Stored int64 // series in the thread
@@ -75,8 +76,7 @@ func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
 		if q.After >= p.FirstID {
 			p.FirstID = q.After + min(1, math.MaxInt64-q.After)
 		}
-		n, err := tx.visibleSeries()
-		p.Series.Stored = int64(n)
+		p.Series.Stored, err = tx.dict.Len()
 		return err
 	})
 	p.Series.count(v)
@@ -84,16 +84,9 @@ func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
 }
 
 func (s *SeriesPlan) count(v *verdicts) {
-	s.Asked = v.judged
-	for id, asked := range v.asked {
-		switch {
-		case !asked || id == 0: // ids begin with 1
-		case v.sure[id]:
-			s.All++
-		case v.skip[id]:
-			s.None++
-		default:
-			s.Open++
-		}
+	given := v.answers.Count()
+	s.Asked, s.All, s.None, s.Open = v.judged, given[index.All], given[index.None], given[index.Open]
+	if v.answers.Rest() != 0 { // all have an answer
+		s.None = s.Stored - s.All - s.Open
 	}
 }

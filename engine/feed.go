@@ -35,6 +35,7 @@ type Feed struct {
 	consumer string
 	policy   Policy
 	out      Delivery
+	waits    waits
 
 	// Dead counts the events that became dead letters by what was stored through
 	// this feed; LastDead is the id of the latest.
@@ -57,7 +58,11 @@ type Delivery struct {
 
 // Feed returns a feed of consumer.
 func (t *Thread) Feed(consumer string, p Policy) *Feed {
-	return &Feed{t: t, consumer: consumer, policy: p}
+	p.Limit, p.MaxAttempts = max(1, p.Limit), max(1, p.MaxAttempts)
+	if p.Backoff == nil {
+		p.Backoff = func(int64) time.Duration { return 0 }
+	}
+	return &Feed{t: t, consumer: consumer, policy: p, waits: waits{}}
 }
 
 // Next stores the result of the delivery that was given out last, nil if there
@@ -206,7 +211,7 @@ func (l *choice) choose(tx *Tx, state *delivery) (Delivery, error) {
 		return Delivery{}, err
 	}
 	now := tx.t.now()
-	e, letter, at, err := tx.nextRetry(s.Consumer, p.From(), now)
+	e, letter, at, err := tx.nextRetry(s.Consumer, p.From(), now, l.feed.waits)
 	if err != nil {
 		return Delivery{}, err
 	}
@@ -215,9 +220,11 @@ func (l *choice) choose(tx *Tx, state *delivery) (Delivery, error) {
 	}
 	l.notBefore = at
 	failing := state.failing > p.From()
-	if failing && state.letter.NextAt.After(now) {
-		l.notBefore, l.done = earlier(l.notBefore, state.letter.NextAt), true
-		return Delivery{}, nil
+	if failing {
+		if end := l.feed.waits.end(state.failing, &state.letter, now); end.After(now) {
+			l.notBefore, l.done = earlier(l.notBefore, end), true
+			return Delivery{}, nil
+		}
 	}
 	if l.verdicts == nil || l.where != s.Where() || l.from != p.From() {
 		f, err := filter.Compile(s.Where())
@@ -267,6 +274,28 @@ func before(events []event.Event, id int64) int {
 	return n
 }
 
+// waits are the ends of the waits of events that this process has seen, with the
+// reading of the monotonic clock: they end when they would have, however the clock
+// is set meanwhile. A wait that would be longer than it was to be when it began was
+// noted by a clock that was ahead, and is over.
+type waits map[int64]struct{ nextAt, end time.Time }
+
+// end returns when the wait of an event ends that has failed.
+func (w waits) end(id int64, l *Failures, now time.Time) time.Time {
+	seen, ok := w[id]
+	if !ok || !seen.nextAt.Equal(l.NextAt) {
+		seen.nextAt, seen.end = l.NextAt, now.Add(l.NextAt.Sub(now))
+		w[id] = seen
+	}
+	if seen.end.Sub(now) > l.NextAt.Sub(l.LastAt) {
+		seen.end = now
+	}
+	if !seen.end.After(now) {
+		delete(w, id)
+	}
+	return seen.end
+}
+
 // earlier returns the earlier of two times, of which zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
@@ -278,7 +307,7 @@ func earlier(a, b time.Time) time.Time {
 // nextRetry returns the first dead letter of consumer that was sent back and may
 // be tried now, and when the earliest of the others may. One above from is left
 // out: progress was moved back, and it comes by itself.
-func (tx *Tx) nextRetry(consumer string, from int64, now time.Time) (e event.Event, l Failures, at time.Time, err error) {
+func (tx *Tx) nextRetry(consumer string, from int64, now time.Time, w waits) (e event.Event, l Failures, at time.Time, err error) {
 	err = tx.eachLetter(bucketRetries, consumer, func(k, v []byte) (more bool, err error) {
 		_, id, err := splitLetterKey(k)
 		if err != nil || id > from {
@@ -287,8 +316,8 @@ func (tx *Tx) nextRetry(consumer string, from int64, now time.Time) (e event.Eve
 		if l, err = decodeLetter(k, v); err != nil {
 			return false, err
 		}
-		if l.NextAt.After(now) {
-			at = earlier(at, l.NextAt)
+		if end := w.end(id, &l, now); end.After(now) {
+			at = earlier(at, end)
 			return true, nil
 		}
 		found, ok, err := tx.event(id)

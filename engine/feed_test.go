@@ -39,8 +39,12 @@ type feedModel struct {
 
 type tries struct {
 	counted, round, deferred int64
-	next                     time.Time
+	last, next               time.Time // the latest failure, and the end of the wait that it began
 }
+
+// waits reports whether the wait is not over. A clock before its beginning is not
+// the one that it was noted by.
+func (l *tries) waits(now time.Time) bool { return !now.Before(l.last) && l.next.After(now) }
 
 const modelAttempts = 3
 
@@ -68,6 +72,9 @@ func (m *feedModel) Push(t *rapid.T) {
 }
 
 func (m *feedModel) Wait(t *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(t, "jump") == 0 { // the clock is set
+		m.now = m.now.Add(rapid.SampledFrom([]time.Duration{-time.Second, -24 * time.Hour, 24 * time.Hour, 10 * 365 * 24 * time.Hour}).Draw(t, "by"))
+	}
 	m.now = m.now.Add(time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond)
 }
 
@@ -152,7 +159,7 @@ func (m *feedModel) end(r Result) {
 		}
 	case r.Verdict == Deferred:
 		l.deferred++
-		l.next = m.now.Add(modelBackoff(l.deferred))
+		l.last, l.next = m.now, m.now.Add(modelBackoff(l.deferred))
 		if !m.retry {
 			clear(m.tries)
 		}
@@ -169,7 +176,7 @@ func (m *feedModel) end(r Result) {
 		l.round++
 		l.deferred = 0
 		if r.Verdict == Failed && l.round < modelAttempts {
-			l.next = m.now.Add(modelBackoff(l.round))
+			l.last, l.next = m.now, m.now.Add(modelBackoff(l.round))
 			note(where)
 			return
 		}
@@ -201,14 +208,14 @@ func (m *feedModel) next() (ids []int64, retry bool, at time.Time) {
 		if id > m.progress {
 			continue
 		}
-		if !l.next.After(m.now) {
+		if !l.waits(m.now) {
 			return []int64{id}, true, at
 		}
 		at = earlier(at, l.next)
 	}
 	var failing int64
 	for id, l := range m.tries {
-		if l.next.After(m.now) {
+		if l.waits(m.now) {
 			return nil, false, earlier(at, l.next)
 		}
 		if l.round > 0 {

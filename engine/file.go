@@ -35,6 +35,33 @@ func (t *Thread) path(elem ...string) string {
 type database struct {
 	*bbolt.DB
 	file *os.File // bbolt's
+
+	// A panic came out of bbolt, as damage makes it. It may have left bbolt's own
+	// locks held, so that its Close would wait for ever.
+	broken bool
+}
+
+// Close closes the database, and of one that is broken the file, which gives the lock
+// back; its mapping stays until the process ends.
+func (db *database) Close() error {
+	if db.broken {
+		return errors.Join(lock.Unlock(db.file), db.file.Close()) // the mapping would keep the lock
+	}
+	return db.DB.Close()
+}
+
+// guard is the function guard for what uses db.
+func (db *database) guard(fn func() error) error {
+	return guard(func() error {
+		defer func() {
+			if r := recover(); r != nil {
+				_, callers := r.(callerPanic)
+				db.broken = db.broken || !callers
+				panic(r)
+			}
+		}()
+		return fn()
+	})
 }
 
 // open takes the lock and opens the database, waiting at most t.lockWait.
@@ -47,6 +74,9 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 	if t.isClosed() {
 		return nil, ErrClosed
 	}
+	if ctx.Err() != nil { // between the slices of a long read, too
+		return nil, context.Cause(ctx)
+	}
 	ctx, cancel := t.limit(ctx)
 	defer cancel()
 	g, err := t.gate(ctx, m)
@@ -54,11 +84,11 @@ func (t *Thread) open(ctx context.Context, m lock.Mode) (*database, error) {
 		return nil, err
 	}
 	defer g.close()
-	return t.openNow(ctx, m)
+	return t.openNow(ctx, m, 0)
 }
 
-// openNow is open without the gate.
-func (t *Thread) openNow(ctx context.Context, m lock.Mode) (*database, error) {
+// openNow is open without the gate. The caller is about to write so many bytes.
+func (t *Thread) openNow(ctx context.Context, m lock.Mode, bytes int) (*database, error) {
 	db := &database{}
 	opts := bbolt.Options{
 		ReadOnly:     m == lock.Shared,
@@ -73,6 +103,7 @@ func (t *Thread) openNow(ctx context.Context, m lock.Mode) (*database, error) {
 			return db.file, err
 		},
 	}
+	opts.InitialMmapSize = t.mapSize(bytes)
 	err := guard(func() (err error) {
 		db.DB, err = bbolt.Open(t.path(databaseName), fileMode, &opts)
 		return err
@@ -87,6 +118,22 @@ func (t *Thread) openNow(ctx context.Context, m lock.Mode) (*database, error) {
 	db.AllocSize = growBytes
 	return db, nil
 }
+
+// mapSize returns how much of events.db is to be mapped before so many bytes are
+// written: when the file outgrows what is mapped, bbolt copies all that the
+// transaction has put, and does so each time. 0 leaves it to bbolt.
+func (t *Thread) mapSize(bytes int) int {
+	if bytes < mapAheadBytes || runtime.GOOS == "windows" || maxDatabaseBytes != 0 {
+		return 0 // Windows makes the file as large as the map, and 32 bits have no room for one
+	}
+	info, err := os.Stat(t.path(databaseName))
+	if err != nil {
+		return 0
+	}
+	return int(info.Size()) + 2*bytes
+}
+
+const mapAheadBytes = 1 << 20
 
 // growBytes is the step in which a file beyond that size grows. bbolt's 16 MiB
 // leave a thread of a million events 8 MiB empty on the average.
@@ -111,6 +158,12 @@ func (t *Thread) lockDatabase(ctx context.Context, flag int, m lock.Mode, check 
 		}
 		if err == nil && same {
 			err = check(f)
+		}
+		if err == nil && same && t.checkFile != nil {
+			var info os.FileInfo
+			if info, err = f.Stat(); err == nil {
+				err = t.checkFile(info)
+			}
 		}
 		if err == nil && same {
 			return f, nil
@@ -206,6 +259,9 @@ func callOut(fn func() error) error {
 		}
 		inDatabase := panicIsInDatabase()
 		r := recover()
+		if r == nil {
+			return // runtime.Goexit, which goes on
+		}
 		// A fault at an address is one in the mapped file, whoever reads it.
 		if _, fault := r.(interface{ Addr() uintptr }); fault || inDatabase {
 			panic(r)
@@ -217,8 +273,8 @@ func callOut(fn func() error) error {
 	return err
 }
 
-// panicIsInDatabase reports whether the present panic began in bbolt or in the
-// index, on a damaged page, and not in the code of a caller. It is the answer for
+// panicIsInDatabase reports whether the present panic began in bbolt, in the index or
+// in one of our methods, on a damaged page, and not in the code of a caller. It is the answer for
 // a fault too where a system keeps its address from us, as qemu's user mode does.
 func panicIsInDatabase() bool {
 	var pcs [32]uintptr
@@ -228,6 +284,9 @@ func panicIsInDatabase() bool {
 		if strings.HasPrefix(f.Function, "runtime.") {
 			panicking = true
 		} else if panicking && !strings.HasPrefix(f.Function, "encoding/binary.") {
+			if strings.HasPrefix(f.Function, "thread/engine.(") {
+				return true
+			}
 			for _, pkg := range []string{"go.etcd.io/bbolt", "thread/index"} {
 				if rest, ok := strings.CutPrefix(f.Function, pkg); ok && rest != "" && (rest[0] == '.' || rest[0] == '/') {
 					return true

@@ -16,17 +16,21 @@ import (
 // the key and then the value up to the crc. bbolt's own page headers are in the
 // byte order of the host that wrote them.
 //
-//	meta           format, state (below)
-//	events         id, 8 bytes → event record
+//	meta           format, state (below), lines (see logstart.go)
+//	events         format 1: id, 8 bytes → event record
+//	               format 2: id of the first, 8 bytes → group of events, see group.go
 //	series         see package index
 //	series_by_id   see package index
 //	columns        see package index
+//	types          see package index. Format 2 only
+//	type_blocks    see package index. Format 2 only
 //	subscriptions  'c' and the consumer's id → subscription record
 //	progress       'c' and the consumer's id → progress record
 //	checked        'c' and the consumer's id → checked record, advice only
 //
 // These are made when they are first needed:
 //
+//	pieces         format 2 only: contents of more than 4096 bytes, see pieces.go
 //	deliveries     'c' and the consumer's id → delivery record
 //	dead           letter key → Failures and a crc: the dead letters. Their events
 //	               stay in events
@@ -44,12 +48,20 @@ import (
 //
 // An event is visible if and only if its id is at most state.head. Whatever
 // lies above was left by a batch that a crash cut short; the next writer clears
-// it.
+// it. In format 2 it may be the end of a group.
 //
 // meta "format", valid if and only if it has 8 bytes and begins with "thrd":
 //
 //	magic    4  "thrd"
-//	version  4  formatVersion. A larger one is ErrNewerFormat, whatever follows
+//	version  4  formatFirst to formatVersion. A larger one is ErrNewerFormat,
+//	            whatever follows
+//
+// A file keeps its version for as long as it lives, because an older program may
+// be at work in the same directory: what differs between versions is asked of
+// Tx.format. New files have the newest version, so that init, import, repair,
+// compact and prune make one.
+//
+// meta "series", see package index. Format 2 only
 //
 // meta "state", valid if and only if it has 76 bytes and the crc fits:
 //
@@ -62,7 +74,7 @@ import (
 //	            base (offset of our first line), first (its id)
 //	crc      4
 //
-// An event record is valid if and only if its crc fits and it has one of these
+// An event record of format 1 is valid if and only if its crc fits and it has one of these
 // forms:
 //
 //	form        1  1
@@ -77,7 +89,8 @@ import (
 //	content     n
 //	crc         4
 const (
-	formatVersion = 1
+	formatFirst   = 1
+	formatVersion = 2
 	formatMagic   = "thrd"
 	stateBytes    = 9*8 + 4
 
@@ -88,12 +101,15 @@ const (
 var (
 	keyFormat = []byte("format")
 	keyState  = []byte("state")
+	keySeries = []byte("series") // see package index
 
 	bucketMeta          = []byte("meta")
 	bucketEvents        = []byte("events")
 	bucketSeries        = []byte("series")
 	bucketSeriesByID    = []byte("series_by_id")
 	bucketColumns       = []byte("columns")
+	bucketTypes         = []byte("types")
+	bucketTypeBlocks    = []byte("type_blocks")
 	bucketSubscriptions = []byte("subscriptions")
 	bucketProgress      = []byte("progress")
 
@@ -104,22 +120,28 @@ var (
 	bucketDedupeExpiry = []byte("dedupe_expiry")
 	bucketReceipts     = []byte("receipts")
 
+	// Every database of format 2 has these, too.
+	typeBuckets = [][]byte{bucketTypes, bucketTypeBlocks}
+
 	// Every database has these; the others come with their first use.
 	ourBuckets = [][]byte{bucketMeta, bucketEvents, bucketSeries, bucketSeriesByID, bucketColumns, bucketSubscriptions, bucketProgress}
 )
 
-func encodeFormat() []byte {
-	return binary.BigEndian.AppendUint32([]byte(formatMagic), formatVersion)
+func encodeFormat(version uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte(formatMagic), version)
 }
 
-func checkFormat(v []byte) error {
+func decodeFormat(v []byte) (version uint32, err error) {
 	if len(v) != 8 || string(v[:4]) != formatMagic {
-		return ErrNotDatabase
+		return 0, ErrNotDatabase
 	}
-	if n := binary.BigEndian.Uint32(v[4:]); n > formatVersion {
-		return fmt.Errorf("%w: format %d, this program knows %d", ErrNewerFormat, n, formatVersion)
+	switch version = binary.BigEndian.Uint32(v[4:]); {
+	case version < formatFirst:
+		return 0, ErrNotDatabase
+	case version > formatVersion:
+		return 0, fmt.Errorf("%w: format %d, this program knows %d", ErrNewerFormat, version, formatVersion)
 	}
-	return nil
+	return version, nil
 }
 
 // state is what every writer changes and every reader starts from.
@@ -205,46 +227,29 @@ func appendRecord(b, key []byte, series uint32, at *timeText, content string) []
 	return binary.BigEndian.AppendUint32(b, index.Sum(key, b[start:]))
 }
 
-// record is a decoded event record. The slices alias the database's pages.
-type record struct {
-	series   uint32
-	at       int64  // created_at in milliseconds, unless
-	verbatim []byte // is not nil
-	content  []byte
-}
-
-func decodeRecord(key, v []byte) (r record, err error) {
-	b, ok := index.CheckSum(key, v)
-	if !ok || len(b) < 5 {
-		return r, corruptEvent(key)
+// decodeSingle reads a record of format 1, without its crc, and reports whether it
+// is one.
+func (r *record) decodeSingle(b []byte) bool {
+	if len(b) < 5 {
+		return false
 	}
-	r.series = binary.BigEndian.Uint32(b[1:])
-	form, b := b[0], b[5:]
-	switch form {
-	case recordExact:
+	form := b[0]
+	*r = record{series: binary.BigEndian.Uint32(b[1:])}
+	b = b[5:]
+	if form == recordExact {
 		if len(b) < 8 {
-			return r, corruptEvent(key)
+			return false
 		}
 		r.at, r.content = int64(binary.BigEndian.Uint64(b)), b[8:]
-	case recordVerbatim:
+	} else {
 		n, w := binary.Uvarint(b)
 		if w <= 0 || n > uint64(len(b)-w) {
-			return r, corruptEvent(key)
+			return false
 		}
 		r.verbatim, r.content = b[w:w+int(n):w+int(n)], b[w+int(n):]
-	default:
-		return r, corruptEvent(key)
 	}
-	return r, nil
-}
-
-// recordMillis returns the created_at of a record of at least 5 bytes, and
-// whether it has milliseconds, without a look at the checksum.
-func recordMillis(v []byte) (ms int64, exact bool) {
-	if v[0] != recordExact || len(v) < 13 {
-		return 0, false
-	}
-	return int64(binary.BigEndian.Uint64(v[5:])), true
+	r.size = len(r.content)
+	return true
 }
 
 func corruptEvent(key []byte) error {

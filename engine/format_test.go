@@ -18,21 +18,45 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGoldenBytes pins every byte of every key and value. A change of this file
-// is a change of the format: it needs a new formatVersion.
-func TestGoldenBytes(t *testing.T) {
-	now := time.UnixMilli(1773829800123)
-	th, err := Init(filepath.Join(t.TempDir(), "inbox"), WithClock(func() time.Time { return now }))
+// initFormat returns a new thread in the format of a version.
+func initFormat(t *testing.T, version uint32, opts ...Option) *Thread {
+	t.Helper()
+	th, err := Init(filepath.Join(t.TempDir(), "inbox"), opts...)
+	if err == nil {
+		err = os.Remove(th.path(databaseName))
+	}
+	if err == nil {
+		err = createDatabase(th.path(databaseName), version, func(b *bbolt.Tx) error {
+			return b.Bucket(bucketMeta).Put(keyLines, logStart{from: 1}.encode())
+		})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return th
+}
+
+// eachFormat runs a test in every format.
+func eachFormat(t *testing.T, test func(t *testing.T, version uint32)) {
+	for version := uint32(formatFirst); version <= formatVersion; version++ {
+		t.Run(fmt.Sprint("format ", version), func(t *testing.T) { test(t, version) })
+	}
+}
+
+// TestGoldenBytes pins every byte of every key and value. A change of these files
+// is a change of the format: it needs a new formatVersion.
+func TestGoldenBytes(t *testing.T) { eachFormat(t, testGoldenBytes) }
+
+func testGoldenBytes(t *testing.T, version uint32) {
+	now := time.UnixMilli(1773829800123)
+	th := initFormat(t, version, WithClock(func() time.Time { return now }))
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = th.PushBatch(ctx, []event.Draft{
+	_, err := th.PushBatch(ctx, []event.Draft{
 		{Source: "self", Type: "record", Subtype: event.Text("toolcall"), Content: "x"},
 		{Source: "a\x00b", Type: "message", Content: ""},
 	})
@@ -64,7 +88,7 @@ func TestGoldenBytes(t *testing.T) {
 			})
 		})
 	}))
-	golden := filepath.Join("testdata", "format.golden")
+	golden := filepath.Join("testdata", fmt.Sprintf("format%d.golden", version))
 	if *update {
 		must(os.MkdirAll("testdata", 0o755))
 		must(os.WriteFile(golden, []byte(b.String()), 0o644))
@@ -98,7 +122,7 @@ func TestNewerFormat(t *testing.T) {
 	}
 	err = db.Update(func(b *bbolt.Tx) error {
 		meta := b.Bucket(bucketMeta)
-		if err := meta.Put(keyFormat, []byte("thrd\x00\x00\x00\x02")); err != nil {
+		if err := meta.Put(keyFormat, []byte("thrd\x00\x00\x00\x03")); err != nil {
 			return err
 		}
 		return errors.Join(meta.Put(keyState, []byte("something else")), b.DeleteBucket(bucketColumns))
@@ -114,6 +138,15 @@ func TestNewerFormat(t *testing.T) {
 	}
 }
 
+// decodeOne reads the first event of an entry.
+func decodeOne(key, v []byte) (r record, err error) {
+	g, err := openGroup(key, v)
+	if err == nil {
+		_, err = g.next(&r)
+	}
+	return r, err
+}
+
 // TestRecordRoundTrip: what is encoded is decoded the same, and no single
 // changed byte goes unnoticed.
 func TestRecordRoundTrip(t *testing.T) {
@@ -126,7 +159,7 @@ func TestRecordRoundTrip(t *testing.T) {
 			if e := (event.Event{CreatedAt: at, Content: content}); len(v) > recordBytes(&e) {
 				t.Errorf("%d bytes, bound %d", len(v), recordBytes(&e))
 			}
-			r, err := decodeRecord(key, v)
+			r, err := decodeOne(key, v)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,12 +169,12 @@ func TestRecordRoundTrip(t *testing.T) {
 			}
 			for i := range v {
 				v[i] ^= 0x10
-				if _, err := decodeRecord(key, v); !errors.Is(err, ErrCorrupt) {
+				if _, err := decodeOne(key, v); !errors.Is(err, ErrCorrupt) {
 					t.Errorf("byte %d of %d changed: %v", i, len(v), err)
 				}
 				v[i] ^= 0x10
 			}
-			if _, err := decodeRecord(eventKey(8), v); !errors.Is(err, ErrCorrupt) {
+			if _, err := decodeOne(eventKey(8), v); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("under another key: %v", err)
 			}
 		}

@@ -37,8 +37,8 @@ func (t *Thread) gateBy(m lock.Mode, take func(path string) (*lock.File, error))
 	path := t.path(runName, ".gate")
 	f, err := take(path)
 	if errors.Is(err, os.ErrNotExist) && m == lock.Exclusive {
-		// run/ may be deleted at any time (contract T-19).
-		if err = makeOneDir(t.path(runName)); err == nil {
+		// run/ may be deleted at any time (T-19).
+		if err = lock.Mkdir(t.path(runName)); err == nil {
 			f, err = take(path)
 		}
 	}

@@ -67,6 +67,8 @@ func checkMagic(f *os.File) error {
 		return err
 	case string(head[:min(n, len(sqliteMagic))]) == sqliteMagic:
 		return ErrSQLite
+	case n == 0:
+		return ErrEmpty
 	case n < len(head):
 		return fmt.Errorf("%w: %d bytes long", ErrNotDatabase, info.Size())
 	}

@@ -35,7 +35,7 @@ type ConsumerInfo struct {
 // Info returns the state of the thread, with subscriptions in the order they
 // were made.
 func (t *Thread) Info(ctx context.Context) (info Info, err error) {
-	err = t.View(ctx, func(tx *Tx) error {
+	err = t.read(ctx, func(tx *Tx) error {
 		info = Info{Dir: t.dir, EventCount: tx.st.count, Stored: tx.st.stored, Newest: tx.st.head}
 		if info.Scheduled, err = tx.countScheduled(); err != nil {
 			return err
@@ -69,36 +69,75 @@ func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 	return info, err
 }
 
+// Backlog is how many unread events of a consumer match its filter, and created_at
+// of the oldest, "" when there is none.
+type Backlog struct {
+	Count  int64
+	Oldest string
+	Err    error // ErrNoSubscription, *filter.Error, filter.ErrRuntime; the rest is not known
+}
+
 // Backlog counts the unread events of a consumer that match its filter, and
 // returns created_at of the oldest, "" when there is none. It can take long, and
 // lets writers through meanwhile. It returns ErrNoSubscription, *filter.Error and
 // filter.ErrRuntime.
 func (t *Thread) Backlog(ctx context.Context, consumer string) (count int64, oldest string, err error) {
-	var r reading
-	err = t.read(ctx, func(tx *Tx) error {
-		s, err := tx.subscription(consumer)
-		if err != nil {
+	b := t.Backlogs(ctx, []string{consumer})[0]
+	return b.Count, b.Oldest, b.Err
+}
+
+// Backlogs is Backlog for several consumers. Where there are many series, they are
+// read once for all of them.
+func (t *Thread) Backlogs(ctx context.Context, consumers []string) []Backlog {
+	backlogs := make([]Backlog, len(consumers))
+	unread := make([]reading, len(consumers))
+	var asked []*verdicts
+	for i, consumer := range consumers {
+		r, b := &unread[i], &backlogs[i]
+		b.Err = t.read(ctx, func(tx *Tx) (err error) {
+			*r, err = tx.unread(consumer)
 			return err
+		})
+		if b.Err == nil {
+			asked = append(asked, r.verdicts)
 		}
-		p, _, err := tx.Progress(consumer)
-		if err != nil {
-			return err
-		}
-		f, err := filter.Compile(s.Where())
-		r = reading{t: t, verdicts: newVerdicts(f), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}
-		return err
-	})
-	if err != nil {
-		return 0, "", err
 	}
+	if len(asked) > 1 {
+		// An error is that of the filter which meets it, below.
+		_ = t.askTogether(ctx, asked)
+	}
+	for i := range backlogs {
+		if b := &backlogs[i]; b.Err == nil {
+			b.Err = b.count(ctx, unread[i])
+		}
+	}
+	return backlogs
+}
+
+// unread returns the reading of what a consumer has not read.
+func (tx *Tx) unread(consumer string) (r reading, err error) {
+	s, err := tx.subscription(consumer)
+	if err != nil {
+		return r, err
+	}
+	p, _, err := tx.Progress(consumer)
+	if err != nil {
+		return r, err
+	}
+	f, err := filter.Compile(s.Where())
+	return reading{t: tx.t, verdicts: newVerdicts(f), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}, err
+}
+
+func (b *Backlog) count(ctx context.Context, r reading) (err error) {
 	first := r
 	first.limit = 1
 	first.all(ctx, func(e event.Event, rerr error) bool {
-		oldest, err = e.CreatedAt, rerr
+		b.Oldest, err = e.CreatedAt, rerr
 		return true
 	})
 	if err == nil {
 		err = r.rehearse(ctx)
 	}
-	return math.MaxInt64 - r.limit, oldest, err
+	b.Count = math.MaxInt64 - r.limit
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.etcd.io/bbolt"
 
@@ -145,7 +146,9 @@ func eachField(b []byte, fn func(tag uint64, v []byte) error) error {
 
 // fail notes one more failure at now.
 func (l *Failures) fail(r Result, now time.Time, counted bool) {
-	text := strings.ToValidUTF8(r.Error[:min(len(r.Error), MaxErrorBytes)], "\uFFFD")
+	// A replacement is longer than what it replaces: the bound comes last, and
+	// before it only to spare the work.
+	text := cutText(strings.ToValidUTF8(cutText(r.Error, 2*MaxErrorBytes), "\uFFFD"), MaxErrorBytes)
 	if l.FirstAt.IsZero() {
 		l.FirstAt, l.FirstError = now, text
 	}
@@ -157,6 +160,20 @@ func (l *Failures) fail(r Result, now time.Time, counted bool) {
 	} else {
 		l.deferrals++
 	}
+}
+
+// cutText returns the start of s, at most so many bytes, without the half of a
+// character at its end.
+func cutText(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for n := most; n > most-utf8.UTFMax; n-- {
+		if utf8.RuneStart(s[n]) {
+			return s[:n]
+		}
+	}
+	return s[:most] // it is no UTF-8
 }
 
 // letterKey is the key in the buckets dead and retries: all letters of a
@@ -203,15 +220,13 @@ func (tx *Tx) later(name []byte) (*bbolt.Bucket, error) {
 // event returns the event with that id, and whether it is stored. Its content is
 // a copy.
 func (tx *Tx) event(id int64) (e event.Event, ok bool, err error) {
-	key := eventKey(id)
-	v, err := index.Get(tx.events, key)
-	if v == nil || err != nil || id > tx.st.head {
+	c, found, err := tx.record(id)
+	if !found || err != nil {
 		return event.Event{ID: id}, false, err
 	}
-	r, err := decodeRecord(key, v)
-	if err == nil {
-		err = tx.fill(&e, id, &r)
+	err = tx.fill(&e, id, &c.rec)
+	if !c.rec.pieces {
+		e.Content = strings.Clone(e.Content)
 	}
-	e.Content = strings.Clone(e.Content)
 	return e, err == nil, err
 }

@@ -59,9 +59,11 @@ func TestLimitOf32Bit(t *testing.T) {
 	if err := th.Ack(ctx, "c", 1); err != nil {
 		t.Errorf("an ack in a full database: %v", err)
 	}
+	filler := first
+	filler.Content = strings.Repeat("x", 200)
 	long := func(yield func(event.Draft, error) bool) {
 		for range 6 * th.maxGroup {
-			if !yield(first, nil) {
+			if !yield(filler, nil) {
 				return
 			}
 		}

@@ -8,10 +8,14 @@ import (
 	"go.etcd.io/bbolt"
 
 	"thread/event"
+	"thread/index"
 	"thread/internal/planted"
 	"thread/jsonlog"
 	"thread/lock"
 )
+
+// maxFresh is how many new series of a batch wait for their keys to be put in order.
+const maxFresh = 100_000
 
 // longBatch stores a spool in several transactions under one lock. Only the last
 // one moves head, so the batch becomes visible at once, and what a crash leaves
@@ -22,6 +26,7 @@ type longBatch struct {
 	left  int64
 	st    *state // carried from one transaction to the next; nil before the first
 	tail  *tail
+	fresh *index.Fresh
 	lines longLines
 	out   Batch
 }
@@ -49,8 +54,8 @@ func (t *Thread) pushLongBatch(ctx context.Context, sp *spool) (Batch, error) {
 			return err
 		}
 		for l.left > 0 {
-			if err := ctx.Err(); err != nil {
-				return err
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
 			if err := l.step(db); err != nil {
 				return err
@@ -83,8 +88,9 @@ func (l *longBatch) step(db *database) error {
 		l.lines.prepare(tx, tx.st.lastID)
 	} else {
 		tx.st, tx.tail = *l.st, l.tail
+		tx.dict.SetFresh(l.fresh)
 	}
-	tx.pushed = l.lines.account(tx)
+	tx.pushed, tx.pushes = l.lines.account(tx), true
 	for n, size := 0, 0; l.left > 0 && n < l.t.maxGroup && size < maxGroupBytes; n++ {
 		d, err := l.in.next()
 		if err != nil {
@@ -112,15 +118,13 @@ func (l *longBatch) step(db *database) error {
 		size += len(d.Content)
 		l.out.LastSource = d.Source
 	}
-	l.st, l.tail = &tx.st, tx.tail
+	l.st, l.tail, l.fresh = &tx.st, tx.tail, tx.dict.Fresh()
 	if l.out.First != 0 {
 		l.out.Last = tx.st.lastID
 	}
 	l.out.Subscribed = tx.hasSubscriptions()
+	tx.goesOn = l.left > 0
 	tx.changed = l.left == 0 || planted.Bug("head moved too early")
-	if err := tx.sweepKeys(); err != nil {
-		return err
-	}
 	return tx.commit(db, l.left == 0)
 }
 
@@ -141,8 +145,9 @@ func (l *longLines) prepare(tx *Tx, head int64) {
 
 func (l *longLines) account(tx *Tx) func(*event.Event) {
 	return func(e *event.Event) {
-		l.buf = append(e.AppendJSON(l.buf[:0]), '\n')
-		tx.st.log.Add(e.ID, len(l.buf))
+		var n int
+		l.buf, n = lineLen(e, l.buf)
+		tx.st.log.Add(e.ID, n)
 	}
 }
 
@@ -157,8 +162,8 @@ func (l *longLines) write(t *Thread, db *bbolt.DB, first int64) error {
 		}
 		return l.file.Append(func(w io.Writer) error {
 			return tx.eventsAfter(first-1, func(e *event.Event) error {
-				l.buf = append(e.AppendJSON(l.buf[:0]), '\n')
-				_, err := w.Write(l.buf)
+				var err error
+				l.buf, err = e.WriteLine(w, l.buf)
 				return err
 			})
 		})

@@ -413,6 +413,7 @@ func sameEvents(t *rapid.T, got, want []event.Event) {
 	}
 }
 
+// T-41: progress and page are one step, among others.
 func TestModel(t *testing.T) {
 	base := t.TempDir()
 	n := 0

@@ -35,7 +35,7 @@ import (
 // that lock, an offer without a receipt was not stored and will not be, unless
 // its owner lets it. A receipt is kept as long as its offer has its name and its
 // owner holds the lock on it, which dies with the owner. run/ may be deleted at
-// any time (contract T-19): an offer that was taken and has lost its name is the
+// any time (T-19): an offer that was taken and has lost its name is the
 // one case in which a missing receipt says nothing.
 //
 // An offer is never synced: its owner has promised nothing yet. But a receipt
@@ -76,6 +76,9 @@ func (t *Thread) offer(group []*write) *offer {
 	}
 	b := []byte{stateFree}
 	for _, w := range group {
+		if w.bytes() > maxOfferBytes {
+			return nil
+		}
 		for i := range w.drafts {
 			if b = appendDraft(b, &w.drafts[i]); len(b) > maxOfferBytes {
 				return nil
@@ -87,11 +90,11 @@ func (t *Thread) offer(group []*write) *offer {
 		o.token[i] = byte(rand.Uint32())
 	}
 	o.path = t.path(runName, offersName, hex.EncodeToString(o.token[:]))
-	const flag = os.O_RDWR | os.O_CREATE | os.O_EXCL | openNoFollow
+	const flag = os.O_RDWR | os.O_EXCL | openNoFollow
 	var err error
-	if o.f, err = os.OpenFile(o.path, flag, fileMode); errors.Is(err, os.ErrNotExist) {
-		if err = makeOneDir(t.path(runName, offersName)); err == nil {
-			o.f, err = os.OpenFile(o.path, flag, fileMode)
+	if o.f, err = lock.Create(o.path, flag); errors.Is(err, os.ErrNotExist) {
+		if err = lock.Mkdir(t.path(runName, offersName)); err == nil {
+			o.f, err = lock.Create(o.path, flag)
 		}
 	}
 	if err != nil {
@@ -249,7 +252,7 @@ func (l *turn) awaitTaker(ctx context.Context) error {
 
 // look returns errStored if the offer was stored, nil if it was not.
 func (l *turn) look(ctx context.Context) error {
-	db, err := l.t.openNow(ctx, lock.Shared)
+	db, err := l.t.openNow(ctx, lock.Shared, 0)
 	if err != nil {
 		return err
 	}
@@ -257,7 +260,8 @@ func (l *turn) look(ctx context.Context) error {
 }
 
 // lookAgain is how long a push that may wait no longer waits to learn what became
-// of an offer that was taken.
+// of an offer that was taken. Where others of its group may, they all wait as long
+// as these.
 const lookAgain = 500 * time.Millisecond
 
 // endOffer ends the offer after a turn that ended with err, and returns what the
@@ -271,7 +275,13 @@ func (l *turn) endOffer(err error) error {
 	if errors.Is(err, ErrUnknownOutcome) || o.withdraw() {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookAgain)
+	until := time.Now().Add(lookAgain)
+	for _, w := range l.group {
+		if w.ctx.Err() == nil && l.first.until.After(until) {
+			until = l.first.until
+		}
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	switch lookErr := l.look(ctx); {
 	case lookErr == nil:

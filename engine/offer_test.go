@@ -138,7 +138,7 @@ func (o *offering) finish(fails int) {
 
 // transaction returns the number of the last one.
 func (o *offering) transaction() (id int) {
-	db, err := o.openNow(ctx, lock.Shared) // the gate is held
+	db, err := o.openNow(ctx, lock.Shared, 0) // the gate is held
 	if err == nil {
 		err = o.view(db, func(tx *Tx) error {
 			id = tx.b.ID()
@@ -209,7 +209,7 @@ func (o *offering) takeAs(store bool, state byte) {
 	o.t.Helper()
 	var taken offers
 	errGone := errors.New("gone")
-	err := o.lockedWrite(ctx, &gate{}, func() { taken = o.takeOffers() }, func(tx *Tx) error {
+	err := o.lockedWrite(ctx, &gate{}, 0, func() { taken = o.takeOffers() }, func(tx *Tx) error {
 		if !store {
 			return errGone
 		}

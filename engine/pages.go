@@ -123,6 +123,13 @@ type treeWalk struct {
 	meta  boltMeta
 	used  map[uint64]bool // pages seen, by id
 	fault func(place, what string)
+
+	// A walk in slices goes on behind the key after, and stops behind a leaf page
+	// after which enough says so.
+	after   []byte
+	enough  func() bool
+	stopped bool
+	seen    func(g *page) // told of every page; nil: nobody
 }
 
 func (w *treeWalk) faultf(id uint64, bucket, format string, args ...any) {
@@ -148,12 +155,15 @@ func (w *treeWalk) use(g *page, bucket string) bool {
 			return false
 		}
 	}
+	if w.seen != nil {
+		w.seen(g)
+	}
 	return true
 }
 
 // tree visits the elements of the leaf pages below id, in order. last is the
-// greatest key so far.
-func (w *treeWalk) tree(bucket string, id uint64, depth int, last *[]byte, fn func(e *element)) {
+// greatest key so far, low the key by which the page is reached.
+func (w *treeWalk) tree(bucket string, id uint64, depth int, low []byte, last *[]byte, fn func(e *element)) {
 	g, err := w.read(id)
 	if err != nil {
 		w.faultf(id, bucket, "%v", err)
@@ -164,30 +174,53 @@ func (w *treeWalk) tree(bucket string, id uint64, depth int, last *[]byte, fn fu
 		return
 	}
 	if w.use(g, bucket) {
-		w.elements(g, bucket, depth, last, fn)
+		w.elements(g, bucket, depth, low, last, fn)
 	}
 }
 
-func (w *treeWalk) elements(g *page, bucket string, depth int, last *[]byte, fn func(e *element)) {
+func (w *treeWalk) elements(g *page, bucket string, depth int, low []byte, last *[]byte, fn func(e *element)) {
 	for i := range g.count {
 		e, err := g.element(i)
 		if err != nil {
 			w.faultf(g.id, bucket, "%v", err)
 			continue
 		}
-		if g.flags == pageBranch {
-			if *last != nil && string(e.key) <= string(*last) {
-				w.faultf(g.id, bucket, "element %d is out of order", i)
-			}
-			w.tree(bucket, e.child, depth+1, last, fn)
+		// The keys of a page rise from low on, those of the pages one after the other
+		// from last on: where a walk was resumed, that is the key that it goes on behind.
+		passed := w.passed(g, i, &e)
+		if string(e.key) < string(low) || i > 0 && string(e.key) == string(low) || !passed && *last != nil && string(e.key) <= string(*last) && (w.after == nil || string(e.key) > string(w.after)) {
+			w.faultf(g.id, bucket, "element %d is out of order", i)
+		}
+		if low = e.key; passed {
 			continue
 		}
-		if *last != nil && string(e.key) <= string(*last) {
-			w.faultf(g.id, bucket, "element %d is out of order", i)
+		if g.flags == pageBranch {
+			if w.tree(bucket, e.child, depth+1, e.key, last, fn); w.stopped {
+				return
+			}
+			continue
 		}
 		*last = e.key
 		fn(&e)
 	}
+	if g.flags == pageLeaf && w.enough != nil && string(*last) > string(w.after) { // else nothing was gained
+		w.stopped = w.enough()
+	}
+}
+
+// passed reports whether all of an element lies up to the key after.
+func (w *treeWalk) passed(g *page, i int, e *element) bool {
+	if w.after == nil {
+		return false
+	}
+	if g.flags == pageLeaf {
+		return string(e.key) <= string(w.after)
+	}
+	if i+1 == g.count {
+		return false
+	}
+	next, err := g.element(i + 1)
+	return err == nil && string(next.key) <= string(w.after)
 }
 
 // bucket visits the entries of the bucket whose value is head.
@@ -196,9 +229,9 @@ func (w *treeWalk) bucket(name string, head []byte, fn func(e *element)) {
 		w.fault("bucket "+name, "has no root")
 		return
 	}
-	var last []byte
+	last := w.after
 	if root := binary.NativeEndian.Uint64(head); root != 0 {
-		w.tree(name, root, 0, &last, fn)
+		w.tree(name, root, 0, nil, &last, fn)
 		return
 	}
 	inline, ok := inlinePage(head)
@@ -206,7 +239,16 @@ func (w *treeWalk) bucket(name string, head []byte, fn func(e *element)) {
 		w.fault("bucket "+name, "has a page that is not one")
 		return
 	}
-	w.elements(inline, name, 0, &last, fn)
+	w.elements(inline, name, 0, nil, &last, fn)
+}
+
+// bucketRoot returns the root page of the bucket whose value is head, 0 when it has
+// none of its own.
+func bucketRoot(head []byte) uint64 {
+	if len(head) < bucketHeadBytes {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(head)
 }
 
 // inlinePage returns the page in the value of a small bucket.
@@ -219,8 +261,9 @@ func inlinePage(head []byte) (*page, bool) {
 	return g, g.flags == pageLeaf && boltPageHeader+g.count*elementBytes <= len(g.data)
 }
 
-// free visits the pages of the free list and marks them as used.
-func (w *treeWalk) free() (count int64) {
+// free visits the pages of the free list and marks them as used. It calls each, if
+// that is not nil.
+func (w *treeWalk) free(each func(id uint64)) (count int64) {
 	g, err := w.read(w.meta.freelist)
 	if err == nil && g.flags != pageFreelist {
 		err = fmt.Errorf("is not the free list (flags %#x)", g.flags)
@@ -251,6 +294,9 @@ func (w *treeWalk) free() (count int64) {
 		default:
 			w.used[id] = true
 			count++
+			if each != nil {
+				each(id)
+			}
 		}
 	}
 	return count

@@ -25,7 +25,7 @@ type Progress struct {
 }
 
 // From is the id after which the unread events begin. An id that was named
-// before the event existed does not count (contract T-40).
+// before the event existed does not count (T-40).
 func (p *Progress) From() int64 { return min(p.LastAcked, p.Newest) }
 
 // A progress record is valid if and only if its crc fits and it has this form:
@@ -128,7 +128,7 @@ type Page struct {
 // most limit, or all for limit 0.
 //
 // Both happen in one transaction. Progress may move backwards: the events after
-// lastAcked are then delivered again (seed 000, section 6.1). When the filter
+// lastAcked are then delivered again (T-39). When the filter
 // fails on an event of the page, nothing is changed.
 //
 // Pop returns ErrNoSubscription for an unknown consumer, *filter.Error for an

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"thread/event"
@@ -11,13 +13,16 @@ import (
 )
 
 // Retention says which events Prune drops. Exactly one of KeepLast, OlderThan
-// and Acked is set. Events are dropped from the oldest on, never out of the
+// and Acked is set, or the first two: then what either keeps is kept, and a clock
+// that is ahead drops no more than KeepLast allows. Events are dropped from the oldest on, never out of the
 // middle.
 type Retention struct {
 	// KeepLast keeps the newest so many events. Zero keeps none; nil is not set.
 	KeepLast *int64
 	// OlderThan drops the oldest events whose created_at lies before that moment,
-	// up to the first one that is younger or has a created_at that is no time.
+	// up to the first one that is younger or has a created_at that is no time. One
+	// whose created_at lies in the future was stored while the clock was ahead: it
+	// keeps nothing, and goes with the next event that is older.
 	OlderThan time.Time
 	// Acked drops what every consumer has acked; nothing when there is none.
 	Acked bool
@@ -57,18 +62,25 @@ func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 	if err := r.validate(); err != nil {
 		return Compaction{}, err
 	}
+	may := func(tx *Tx, through int64) error {
+		if r.Force || through == 0 {
+			return nil
+		}
+		return tx.heldBack(through)
+	}
 	through := func(tx *Tx) (int64, error) {
 		id, err := r.through(tx)
-		if err == nil && !r.Force && id > 0 {
-			err = tx.heldBack(id)
+		if err == nil {
+			err = may(tx, id)
 		}
 		return id, err
 	}
 	if !r.DryRun {
-		return t.rewrite(ctx, through, false)
+		return t.rewrite(ctx, &dropping{through: through, may: may})
 	}
 	var c Compaction
-	err := t.View(ctx, func(tx *Tx) (err error) {
+	err := t.read(ctx, func(tx *Tx) (err error) {
+		tx.ctx = ctx
 		if c.Through, err = through(tx); err != nil {
 			return err
 		}
@@ -82,14 +94,8 @@ func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 }
 
 func (r *Retention) validate() error {
-	set := 0
-	for _, is := range []bool{r.KeepLast != nil, !r.OlderThan.IsZero(), r.Acked} {
-		if is {
-			set++
-		}
-	}
-	if set != 1 {
-		return invalidf("exactly one of keep last, older than and acked")
+	if some := r.KeepLast != nil || !r.OlderThan.IsZero(); some == r.Acked {
+		return invalidf("one of keep last, older than and acked, or the first two")
 	}
 	if r.KeepLast != nil && *r.KeepLast < 0 {
 		return invalidf("keep last is negative")
@@ -102,15 +108,27 @@ func (r *Retention) through(tx *Tx) (int64, error) {
 	switch {
 	case r.Acked:
 		return tx.ackedThrough()
-	case r.KeepLast != nil:
+	case r.OlderThan.IsZero():
 		return tx.beforeNewest(*r.KeepLast)
 	}
-	last := int64(0)
+	last, most := int64(0), tx.st.head
+	if r.KeepLast != nil {
+		var err error
+		if most, err = tx.beforeNewest(*r.KeepLast); err != nil {
+			return 0, err
+		}
+	}
+	wrong := tx.t.now().Add(clockSkew)
 	err := tx.eventsAfter(0, func(e *event.Event) error {
-		if at, err := time.Parse(time.RFC3339, e.CreatedAt); err != nil || !at.Before(r.OlderThan) {
+		at, err := time.Parse(time.RFC3339, e.CreatedAt)
+		switch {
+		case e.ID > most:
+			return errYoung
+		case err == nil && at.Before(r.OlderThan):
+			last = e.ID
+		case err != nil || !at.After(wrong):
 			return errYoung
 		}
-		last = e.ID
 		return nil
 	})
 	if errors.Is(err, errYoung) {
@@ -155,21 +173,40 @@ func (tx *Tx) beforeNewest(n int64) (int64, error) {
 	if err := index.CheckTree(tx.events); err != nil {
 		return 0, err
 	}
-	c := tx.events.Cursor()
-	k, _ := c.Last()
-	for k != nil && mustID(k) > tx.st.head { // a batch that did not end
-		k, _ = c.Prev()
+	if err := tx.groups.flush(); err != nil {
+		return 0, err
 	}
-	for ; k != nil && n > 0; n-- {
-		last := mustID(k)
-		if k, _ = c.Prev(); k != nil && mustID(k) >= last {
+	c := tx.events.Cursor()
+	var ids []int64 // of a group
+	last := int64(math.MaxInt64)
+	for k, v := c.Last(); k != nil; k, v = c.Prev() {
+		g, err := openUnchecked(k, v)
+		if err != nil {
+			return 0, err
+		}
+		var r record
+		for ids = ids[:0]; ; ids = append(ids, g.id) {
+			if more, err := g.next(&r); err != nil {
+				return 0, err
+			} else if !more {
+				break
+			}
+		}
+		if ids[len(ids)-1] > last {
 			return 0, corruptEvent(k)
 		}
+		last = ids[0] - 1
+		for _, id := range slices.Backward(ids) {
+			if id > tx.st.head {
+				continue // of a batch that did not end
+			}
+			if n == 0 {
+				return id, nil
+			}
+			n--
+		}
 	}
-	if k == nil {
-		return 0, nil
-	}
-	return eventID(k)
+	return 0, nil
 }
 
 // mustID is eventID, 0 for what is no id.
@@ -234,9 +271,8 @@ func (tx *Tx) lettersThrough(bucket []byte, through int64) error {
 		if err != nil || id > through {
 			return true, err
 		}
-		v, err := index.Get(tx.events, eventKey(id))
-		if err != nil || v == nil {
-			return true, err // gone already
+		if stored, err := tx.has(id); !stored {
+			return err == nil, err // gone already
 		}
 		p, _, err := tx.Progress(consumer)
 		if err != nil {

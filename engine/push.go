@@ -75,7 +75,7 @@ func (t *Thread) pushGroup(ctx context.Context, ds []event.Draft) ([]event.Event
 	}
 	w := &write{drafts: ds}
 	if len(ds) == 0 {
-		return nil, w, ctx.Err()
+		return nil, w, context.Cause(ctx)
 	}
 	err := t.write(ctx, w)
 	return w.events, w, err
@@ -108,18 +108,19 @@ func (t *Thread) PushAll(ctx context.Context, ds iter.Seq2[event.Draft, error]) 
 			err = d.Validate()
 		}
 		if err == nil {
-			err = ctx.Err()
+			err = context.Cause(ctx)
 		}
 		if err != nil {
 			return Batch{}, err
 		}
-		few = append(few, d)
-		if size += len(d.Content); len(few) == t.maxGroup || size > maxGroupBytes {
+		if len(few) == t.maxGroup || len(few) > 0 && size+len(d.Content) > maxGroupBytes {
 			if err := sp.add(few); err != nil {
 				return Batch{}, err
 			}
 			few, size = few[:0], 0
 		}
+		few = append(few, d)
+		size += len(d.Content)
 	}
 	if sp.n == 0 {
 		es, w, err := t.pushGroup(ctx, few)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"time"
 
 	"thread/event"
 	"thread/internal/planted"
@@ -19,13 +20,20 @@ import (
 // is done it makes the first of those who came meanwhile the next leader. A
 // leader takes all pushes at the head of the queue into its own transaction, so
 // that they share its two syncs, and those of other processes that wait (offer.go).
+//
+// The end of a context ends the call that it was given to, and no other: until a
+// transaction has begun, the call leaves the queue or its group, and the rest of
+// the group waits on under the next leader. A transaction that has begun is
+// brought to its end, and its outcome returned.
 type write struct {
 	drafts []event.Draft
 	fn     func(tx *Tx) error
 
-	ctx  context.Context
-	lead chan struct{} // closed: you are the leader
-	done chan struct{} // closed: the fields below are set
+	ctx   context.Context
+	until time.Time     // when the wait is over; zero before the first turn that waits for it
+	turn  *turn         // that has taken it out of the queue, or nil
+	lead  chan struct{} // closed: you are the leader
+	done  chan struct{} // closed: the fields below are set
 
 	events     []event.Event
 	duplicates []Duplicate
@@ -48,6 +56,9 @@ func (w *write) bytes() (n int) {
 }
 
 func (t *Thread) write(ctx context.Context, w *write) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	w.ctx, w.lead, w.done = ctx, make(chan struct{}), make(chan struct{})
 	t.mu.Lock()
 	if t.closed {
@@ -63,7 +74,7 @@ func (t *Thread) write(ctx context.Context, w *write) error {
 
 	select {
 	case <-w.lead:
-		t.leadGroup()
+		t.lead(w)
 	case <-w.done:
 	case <-ctx.Done():
 		if t.withdraw(w) {
@@ -71,14 +82,15 @@ func (t *Thread) write(ctx context.Context, w *write) error {
 		}
 		select {
 		case <-w.lead:
-			t.leadGroup()
+			t.lead(w)
 		case <-w.done:
 		}
 	}
 	return w.err
 }
 
-// withdraw takes w out of the queue unless a leader has it, or it is the leader.
+// withdraw takes w out of the queue. When a turn has it already, that turn is told
+// to let go of it if it still can, and the answer is false, as for the leader.
 func (t *Thread) withdraw(w *write) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,6 +98,10 @@ func (t *Thread) withdraw(w *write) bool {
 	case <-w.lead:
 		return false
 	default:
+	}
+	if w.turn != nil {
+		w.turn.stop()
+		return false
 	}
 	i := slices.Index(t.waiting, w)
 	if i < 0 {
@@ -100,36 +116,87 @@ func (t *Thread) withdraw(w *write) bool {
 type turn struct {
 	t     *Thread
 	first *write
-	group []*write // taken out of the queue
+	group []*write           // taken out of the queue
+	stop  context.CancelFunc // ends the turn's waits
 
 	offered *offer // what other processes can take
 	others  offers // what they offered
 }
 
-// leadGroup takes a turn and hands the lead on. It is called by the first
-// request's goroutine.
-func (t *Thread) leadGroup() {
-	t.mu.Lock()
-	l := &turn{t: t, first: t.waiting[0]}
-	t.mu.Unlock()
+// lead takes turns until w, the first in the queue, has its outcome.
+func (t *Thread) lead(w *write) {
+	for !t.takeTurn(w) {
+	}
+}
+
+// takeTurn takes a turn and hands the lead on, unless first is still to be carried
+// out: the turn was called off for the sake of another.
+func (t *Thread) takeTurn(first *write) (over bool) {
+	l := &turn{t: t, first: first}
 	defer l.end() // a panic of the caller's function must not stop the others
-	ctx, cancel := t.limit(l.first.ctx)
+	if first.until.IsZero() {
+		first.until = time.Now().Add(t.lockWait)
+	}
+	ctx, cancel := context.WithDeadlineCause(first.ctx, first.until, ErrBusy)
 	defer cancel()
+	l.stop = cancel
 	err := l.write(ctx)
 	if l.group == nil { // the database could not be opened: the next leader tries for itself
 		l.take(1)
 	}
-	for _, w := range l.group {
-		w.err = err
+	if ctx.Err() != nil && err != nil && !errors.Is(err, ErrUnknownOutcome) && l.letGo() {
+		l.giveBack()
+		return first.err != nil
 	}
+	for _, w := range l.group {
+		if w.err == nil {
+			w.err = err
+		}
+	}
+	return true
+}
+
+// letGo gives those of the group whose context has ended the cause of that as
+// their error, and reports whether there was one, and others are left over. Nothing
+// was stored.
+func (l *turn) letGo() bool {
+	ended, others := false, false
+	for _, w := range l.group {
+		if w.ctx.Err() == nil {
+			others = true
+			continue
+		}
+		w.err = context.Cause(w.ctx)
+		ended = true
+	}
+	return ended && others
+}
+
+// giveBack puts those of the group that have no error back to the head of the
+// queue. They have waited as long as this turn has.
+func (l *turn) giveBack() {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	group := l.group
+	l.group = nil
+	var rest []*write
+	for _, w := range group {
+		if w.err != nil {
+			l.group = append(l.group, w)
+			continue
+		}
+		w.turn, w.until = nil, l.first.until
+		rest = append(rest, w)
+	}
+	l.t.waiting = append(rest, l.t.waiting...)
 }
 
 func (l *turn) end() {
 	l.t.mu.Lock()
-	if len(l.t.waiting) > 0 {
-		close(l.t.waiting[0].lead)
-	} else {
+	if len(l.t.waiting) == 0 {
 		l.t.writing = false
+	} else if next := l.t.waiting[0]; next != l.first {
+		close(next.lead)
 	}
 	l.t.mu.Unlock()
 	for _, w := range l.group {
@@ -151,6 +218,9 @@ func (l *turn) take(most int) {
 		}
 	}
 	l.group = slices.Clone(waiting[:n])
+	for _, w := range l.group {
+		w.turn = l
+	}
 	l.t.waiting = slices.Delete(waiting, 0, n)
 }
 
@@ -159,14 +229,16 @@ func (l *turn) write(ctx context.Context) (err error) {
 	if l.first.fn == nil {
 		if gate = l.t.tryGate(); gate == nil { // others push, or read: let them have ours
 			l.take(math.MaxInt)
-			l.offered = l.t.offer(l.group)
+			if l.offered = l.t.offer(l.group); l.offered == nil {
+				l.giveBack()
+			}
 		}
 	}
 	if l.offered != nil {
 		err = l.awaitTaker(ctx)
 	}
 	if err == nil {
-		err = l.t.lockedWrite(ctx, gate, l.locked, l.store, l.ended)
+		err = l.t.lockedWrite(ctx, gate, l.first.bytes(), l.locked, l.store, l.ended)
 	}
 	if l.offered != nil {
 		err = l.endOffer(err)
@@ -222,7 +294,7 @@ func (l *turn) store(tx *Tx) error {
 func (tx *Tx) pushGroup(group []*write, others *offers) (err error) {
 	createdAt := event.FormatTime(tx.t.now())
 	for _, w := range group {
-		w.events = make([]event.Event, len(w.drafts))
+		w.events, w.duplicates = make([]event.Event, len(w.drafts)), nil
 		for i := range w.drafts {
 			var duplicate bool
 			if w.events[i], duplicate, err = tx.pushOnce(&w.drafts[i], createdAt); err != nil {
@@ -234,18 +306,16 @@ func (tx *Tx) pushGroup(group []*write, others *offers) (err error) {
 		}
 		w.subscribed = tx.hasSubscriptions()
 	}
-	if err := tx.storeOffers(others, createdAt); err != nil {
-		return err
-	}
-	return tx.sweepKeys()
+	return tx.storeOffers(others, createdAt)
 }
 
 // lockedWrite opens the database for writing, calls locked, and runs fn in one
 // durable transaction. Events that fn pushes are appended to events.jsonl after
 // the commit, under the same lock; when that fails the events are stored all the
 // same, ended is told, and the next write heals the file. It waits at the gate
-// unless it was given it, and lets go of it after locked.
-func (t *Thread) lockedWrite(ctx context.Context, g *gate, locked func(), fn func(tx *Tx) error, ended func(err, warning error)) (err error) {
+// unless it was given it, and lets go of it after locked. Fn pushes some so many
+// bytes of content.
+func (t *Thread) lockedWrite(ctx context.Context, g *gate, bytes int, locked func(), fn func(tx *Tx) error, ended func(err, warning error)) (err error) {
 	tell := func() {}
 	defer func() { tell() }() // after the database is closed
 	if g == nil {
@@ -253,7 +323,7 @@ func (t *Thread) lockedWrite(ctx context.Context, g *gate, locked func(), fn fun
 			return err
 		}
 	}
-	db, err := t.openNow(ctx, lock.Exclusive)
+	db, err := t.openNow(ctx, lock.Exclusive, bytes)
 	if err != nil {
 		g.close()
 		return err
@@ -263,7 +333,7 @@ func (t *Thread) lockedWrite(ctx context.Context, g *gate, locked func(), fn fun
 	g.close()
 	var warning error
 	defer func() { ended(err, warning) }()
-	return guard(func() error {
+	return db.guard(func() error {
 		if err := t.clearBeyondHead(db); err != nil {
 			return err
 		}
@@ -320,6 +390,11 @@ func warnBehind(err error) error {
 // commit makes the transaction durable. A transaction that is not the last of
 // its batch changes nothing that anyone can see, so that its outcome is known.
 func (tx *Tx) commit(db *database, last bool) error {
+	if tx.pushes {
+		if err := tx.sweepKeys(); err != nil {
+			return err
+		}
+	}
 	if err := tx.saveState(); err != nil {
 		return err
 	}
@@ -342,6 +417,25 @@ type lines struct {
 	file *jsonlog.Events
 	err  error // the file cannot be written
 	text []byte
+	long []longLine // in order
+}
+
+// longLine is a line that is written in pieces.
+type longLine struct {
+	at int // it follows this much of the text
+	e  event.Event
+}
+
+// longLineBytes is the content from which on a line is not kept as text.
+const longLineBytes = 64 << 10
+
+// lineLen returns the length of the line of e. Buf is room to work with.
+func lineLen(e *event.Event, buf []byte) ([]byte, int) {
+	if len(e.Content) > longLineBytes {
+		return buf, e.LineLen()
+	}
+	buf = append(e.AppendJSON(buf[:0]), '\n')
+	return buf, len(buf)
 }
 
 // add accounts for e, before the commit, so that the database knows how the
@@ -349,6 +443,11 @@ type lines struct {
 func (l *lines) add(e *event.Event) {
 	if l.file == nil && l.err == nil {
 		l.err = l.open(e.ID - 1)
+	}
+	if len(e.Content) > longLineBytes {
+		l.long = append(l.long, longLine{len(l.text), *e})
+		l.tx.st.log.Add(e.ID, e.LineLen())
+		return
 	}
 	start := len(l.text)
 	l.text = append(e.AppendJSON(l.text), '\n')
@@ -371,10 +470,24 @@ func (l *lines) write() error {
 	if l.err != nil || l.file == nil {
 		return l.err
 	}
-	if len(l.text) <= 64<<10 {
+	if len(l.text) <= 64<<10 && len(l.long) == 0 {
 		return l.file.AppendLine(l.text)
 	}
-	return l.file.Append(func(w io.Writer) error { _, err := w.Write(l.text); return err })
+	return l.file.Append(func(w io.Writer) (err error) {
+		var buf []byte
+		at := 0
+		for i := range l.long {
+			if _, err = w.Write(l.text[at:l.long[i].at]); err != nil {
+				return err
+			}
+			at = l.long[i].at
+			if buf, err = l.long[i].e.WriteLine(w, buf); err != nil {
+				return err
+			}
+		}
+		_, err = w.Write(l.text[at:])
+		return err
+	})
 }
 
 func (l *lines) close() {

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"thread/event"
 	"thread/lock"
@@ -144,5 +147,90 @@ func TestBusy(t *testing.T) {
 	}
 	if _, err := hasty.Peek(ctx, Query{}); !errors.Is(err, ErrBusy) {
 		t.Errorf("peek: %v", err)
+	}
+}
+
+// TestCanceledInAGroup: of pushes that wait at the gate in one group, those whose
+// context ends return its cause at once and store nothing, the first of them or
+// another, and the rest is stored as if they had never been there.
+func TestCanceledInAGroup(t *testing.T) {
+	const group = 4
+	for _, ended := range [][]int{{0}, {1}, {0, 2}, {3, 1}, {0, 1, 2, 3}} {
+		for _, size := range []int{1, maxOfferBytes} { // with an offer to other processes, and without
+			t.Run(fmt.Sprint(ended, size), func(t *testing.T) {
+				th, err := Init(filepath.Join(t.TempDir(), "inbox"), WithLockWait(time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				waiting := func(n int) func() bool {
+					return func() bool {
+						th.mu.Lock()
+						defer th.mu.Unlock()
+						return len(th.waiting) == n
+					}
+				}
+				// They come while a function runs, so that one leader finds them all.
+				running, end := make(chan bool), make(chan bool)
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if err := th.Update(ctx, func(*Tx) error { close(running); <-end; return nil }); err != nil {
+						t.Error(err)
+					}
+				})
+				<-running
+				gate, err := lock.Try(th.path(runName, ".gate"), lock.Exclusive)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cause := errors.New("no longer needed")
+				var cancels []func(error)
+				var results []chan error
+				for i := range group {
+					c, cancel := context.WithCancelCause(ctx)
+					result := make(chan error, 1)
+					cancels, results = append(cancels, cancel), append(results, result)
+					go func() {
+						e, err := th.Push(c, event.Draft{Source: fmt.Sprint(i), Type: "t", Content: strings.Repeat("x", size)})
+						if err == nil && e.Source != fmt.Sprint(i) {
+							err = fmt.Errorf("%d got the event of %s", i, e.Source)
+						}
+						result <- err
+					}()
+					eventually(t, "in the queue", waiting(i+1))
+				}
+				close(end)
+				if size == 1 && canOffer {
+					eventually(t, "in a group", waiting(0))
+				}
+				for _, i := range ended {
+					cancels[i](cause)
+					if err := <-results[i]; !errors.Is(err, cause) {
+						t.Errorf("push %d: %v", i, err)
+					}
+				}
+				if err := gate.Close(); err != nil {
+					t.Fatal(err)
+				}
+				want := map[string]bool{}
+				for i := range group {
+					if !slices.Contains(ended, i) {
+						want[fmt.Sprint(i)] = true
+						if err := <-results[i]; err != nil {
+							t.Errorf("push %d: %v", i, err)
+						}
+					}
+				}
+				wg.Wait()
+				es, err := th.Peek(ctx, Query{})
+				if err != nil || len(es) != len(want) {
+					t.Errorf("%d events, want %v, %v", len(es), want, err)
+				}
+				for _, e := range es {
+					if !want[e.Source] {
+						t.Errorf("the event of %s is stored", e.Source)
+					}
+				}
+			})
+		}
 	}
 }

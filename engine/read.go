@@ -117,9 +117,13 @@ func (r *reading) search(tx *Tx) *search {
 		tx.readAhead()
 	}
 	s := tx.search(r.verdicts)
+	s.setDeadline()
+	return s
+}
+
+func (s *search) setDeadline() {
 	now := time.Now()
 	s.deadline, s.glance = now.Add(sliceTime), now.Add(glanceTime)
-	return s
 }
 
 // slice reads on for a while and returns copies of what it found, which are
@@ -139,13 +143,16 @@ func (r *reading) slice(tx *Tx) (es []event.Event, err error) {
 		if err := s.load(h); err != nil {
 			return false, err
 		}
-		series, err := s.series(h.series)
+		if err := s.loadContent(h); err != nil {
+			return false, err
+		}
+		series, err := tx.dict.Get(h.series)
 		if err != nil {
 			return false, err
 		}
 		es = append(es, event.Event{
 			ID: h.id, CreatedAt: tx.timeOf(&h.rec),
-			Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: contents.copy(h.rec.content),
+			Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: contents.take(&h.rec),
 		})
 		r.limit--
 		return r.limit > 0 && contents.size+128*len(es) < sliceBytes, nil
@@ -161,6 +168,15 @@ const arenaBytes = 64 << 10
 type arena struct {
 	free []byte
 	size int // of all copies
+}
+
+// take returns the content of r, copied unless it has memory of its own.
+func (a *arena) take(r *record) string {
+	if r.pieces {
+		a.size += len(r.content)
+		return text(r.content)
+	}
+	return a.copy(r.content)
 }
 
 func (a *arena) copy(b []byte) string {

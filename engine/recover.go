@@ -39,7 +39,11 @@ func (t *Thread) clearSome(db *database) (more bool, err error) {
 		junk = append(junk, bytes.Clone(k))
 		return len(junk) < t.maxGroup, nil
 	})
-	if err != nil || len(junk) == 0 {
+	if err != nil {
+		return false, err
+	}
+	across, cut, err := tx.acrossHead()
+	if err != nil || len(junk) == 0 && across == nil {
 		return false, err
 	}
 	// The events go last: as long as there is one, this is done again.
@@ -55,6 +59,17 @@ func (t *Thread) clearSome(db *database) (more bool, err error) {
 		}
 		return true, b.Commit()
 	}
+	if more, err := tx.dropPiecesAfter(tx.st.head); err != nil || more {
+		if err != nil {
+			return false, err
+		}
+		return true, b.Commit()
+	}
+	if across != nil {
+		if err := tx.events.Put(across, cut); err != nil {
+			return false, err
+		}
+	}
 	for _, k := range junk {
 		// In a damaged tree the way to a key can end elsewhere than the walk that met
 		// it, and then this would be done for ever.
@@ -68,4 +83,55 @@ func (t *Thread) clearSome(db *database) (more bool, err error) {
 		}
 	}
 	return true, b.Commit()
+}
+
+// acrossHead returns the group with events on both sides of head, if there is one,
+// and what is left of it without those above.
+func (tx *Tx) acrossHead() (key, cut []byte, err error) {
+	if tx.format == 1 || tx.st.head == 0 {
+		return nil, nil, nil
+	}
+	k, v, err := index.Floor(tx.events, tx.events.Cursor(), eventKey(tx.st.head))
+	if k == nil || err != nil || mustID(k) > tx.st.head {
+		return nil, nil, err
+	}
+	g, err := openUnchecked(k, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	var r record
+	for {
+		rest := len(g.rest)
+		if more, err := g.next(&r); err != nil || !more {
+			return nil, nil, err
+		}
+		if g.id <= tx.st.head {
+			continue
+		}
+		if _, ok := index.CheckSum(k, v); !ok {
+			return nil, nil, corruptEvent(k)
+		}
+		key = bytes.Clone(k)
+		return key, index.AppendSum(bytes.Clone(v[:len(v)-sumBytes-rest]), key), nil
+	}
+}
+
+// dropPiecesAfter removes pieces of events above head, as many as go into one
+// transaction.
+func (tx *Tx) dropPiecesAfter(head int64) (more bool, err error) {
+	b, err := index.Bucket(tx.b, bucketPieces)
+	if b == nil || err != nil {
+		return false, err
+	}
+	var junk [][]byte
+	err = index.Range(b, eventKey(head+1), func(k, _ []byte) (bool, error) {
+		junk = append(junk, bytes.Clone(k))
+		return len(junk) < tx.t.maxGroup, nil
+	})
+	for _, k := range junk {
+		if err == nil {
+			err = index.Delete(b, k)
+		}
+	}
+	return len(junk) == tx.t.maxGroup, err
 }

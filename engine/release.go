@@ -1,16 +1,10 @@
-//go:build !noserve
-
 package engine
 
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/robfig/cron/v3"
 
 	"thread/event"
 	"thread/index"
@@ -19,27 +13,6 @@ import (
 
 // releases says that this build attends to what is scheduled.
 const releases = true
-
-var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
-
-// parseSpec returns the times of a spec.
-func parseSpec(spec string) (cron.Schedule, error) {
-	if strings.Contains(spec, "TZ=") {
-		return nil, invalidf("schedule %q: a time zone cannot be given", spec)
-	}
-	if every, ok := strings.CutPrefix(spec, "@every "); ok {
-		// The parser makes whole seconds, and at least one, of any duration.
-		d, err := time.ParseDuration(every)
-		if err == nil && (d < time.Second || d%time.Second != 0) {
-			return nil, invalidf("schedule %q: the duration is not a number of whole seconds from 1s", spec)
-		}
-	}
-	s, err := cronParser.Parse(spec)
-	if err != nil {
-		return nil, invalidf("schedule %q: %v", spec, err)
-	}
-	return s, nil
-}
 
 // schedule puts an entry with these fields into the queue.
 func (tx *Tx) schedule(at time.Time, fields []byte) (key []byte, err error) {
@@ -62,11 +35,15 @@ func (tx *Tx) putSchedule(s *Schedule, next time.Time) error {
 	if err != nil {
 		return err
 	}
-	v := appendDraftFields(nil, &s.Draft)
+	v := draftFields(&s.Draft)
 	v = appendField(v, fieldSpec, s.Spec)
 	v = appendField(v, fieldNext, string(key))
 	name := scheduleKey(s.Name)
-	return index.Put(tx.b.Bucket(bucketSchedules), name, index.AppendSum(v, name))
+	b := tx.b.Bucket(bucketSchedules)
+	if err := index.Put(b, name, index.AppendSum(v, name)); err != nil {
+		return err
+	}
+	return tx.notePlanned(b)
 }
 
 // release pushes what has fallen due, in the order of time, as much as fits into
@@ -77,6 +54,13 @@ func (tx *Tx) release() (source string, released bool, err error) {
 		return "", false, err
 	}
 	now := tx.t.now()
+	if back, err := tx.setBack(now); err != nil {
+		return "", false, err
+	} else if back {
+		if err := tx.replan(now); err != nil {
+			return "", false, err
+		}
+	}
 	createdAt := event.FormatTime(now)
 	type entry struct {
 		key    []byte
@@ -120,20 +104,11 @@ func (tx *Tx) release() (source string, released bool, err error) {
 // repeat returns the event of a schedule that was due and puts its next time into
 // the queue. A schedule that names no further time is removed.
 func (tx *Tx) repeat(name string, due, now time.Time) (d event.Draft, err error) {
-	key := scheduleKey(name)
-	b, err := index.Bucket(tx.b, bucketSchedules)
-	if b == nil {
-		return d, errors.Join(err, fmt.Errorf("%w: no schedule %q", ErrCorrupt, name))
-	}
-	v, err := index.Get(b, key)
+	s, err := tx.scheduleNamed(name)
 	if err != nil {
 		return d, err
 	}
-	s, _, err := decodeSchedule(key, v)
-	if err != nil {
-		return d, err
-	}
-	spec, err := parseSpec(s.Spec)
+	spec, _, err := parseSpec(s.Spec)
 	if err != nil {
 		return d, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
@@ -142,7 +117,7 @@ func (tx *Tx) repeat(name string, due, now time.Time) (d event.Draft, err error)
 		next = spec.Next(now) // missed ones are made up for by this one
 	}
 	if next.IsZero() {
-		return s.Draft, index.Delete(b, key)
+		return s.Draft, index.Delete(tx.b.Bucket(bucketSchedules), scheduleKey(name))
 	}
 	return s.Draft, tx.putSchedule(&s, next)
 }

@@ -25,7 +25,17 @@ type RepairReport struct {
 	Subscriptions, Progress int64
 
 	Lost     []IDRange // ids of events that were stored and could not be saved
-	Problems []string  // other things that could not be saved, or not for sure
+	LostMore int64     // and so many whose ids are not known
+	// Unknown are ids of which it is not known whether there were events: where the
+	// record of the ids that were given is lost, or may be an older one.
+	Unknown  []IDRange
+	NextID   int64    // of the next event, above all that were seen
+	Problems []string // other things that could not be saved, or not for sure
+}
+
+// Complete reports whether everything was saved, for sure.
+func (r *RepairReport) Complete() bool {
+	return len(r.Lost)+len(r.Unknown)+len(r.Problems) == 0 && r.LostMore == 0
 }
 
 // IDRange is the ids from First to Last, both included.
@@ -42,11 +52,14 @@ type IDRange struct{ First, Last int64 }
 // ErrSQLite, ErrByteOrder or ErrNewerFormat when from is nothing that it knows,
 // and ErrBusy.
 func Repair(ctx context.Context, from, to string) (*RepairReport, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	src, err := newThread(from, nil)
 	if err != nil {
 		return nil, err
 	}
-	s := &salvage{src: src, report: new(RepairReport), events: make(map[int64]origin), series: make(map[uint32]*index.Series)}
+	s := &salvage{src: src, report: new(RepairReport), events: make(map[int64]origin), pieces: make(map[int64][]pieceOrigin), series: make(map[uint32]*index.Series)}
 	defer s.close()
 	if err := s.database(ctx); err != nil {
 		return nil, err
@@ -55,7 +68,7 @@ func Repair(ctx context.Context, from, to string) (*RepairReport, error) {
 		return nil, err
 	}
 	if len(s.events) == 0 && s.st == nil {
-		return nil, fmt.Errorf("%w: nothing that can be saved in %s", ErrCorrupt, src.dir)
+		return nil, fmt.Errorf("%w in %s", ErrNothingSaved, src.dir)
 	}
 	return s.report, s.write(ctx, to)
 }
@@ -72,11 +85,13 @@ const (
 type origin struct {
 	kind   int
 	series uint32
+	pieces bool   // its content is large
 	page   uint64 // and the element in it,
 	index  int
-	value  []byte // or the record itself,
-	file   int    // or the line file,
-	at     int64  // the line's offset and length
+	key    []byte // or its key and value,
+	value  []byte
+	file   int   // or the line file,
+	at     int64 // the line's offset and length
 	n      int
 }
 
@@ -87,15 +102,20 @@ type salvage struct {
 	pages  *pageFile // nil: nothing of the database can be read
 	kind   int       // of what is found now
 
-	st       *state // nil: lost
-	events   map[int64]origin
-	series   map[uint32]*index.Series
-	subs     []*Subscription
-	progress []ConsumerProgress
-	extras   []Extra
-	columns  []int64 // ids that the column blocks name
-	files    []*os.File
-	named    []int64 // ids of lines that cannot be used
+	st         *state // nil: lost
+	badMetas   bool   // one meta page is not what a commit leaves
+	stateOf    int    // where st was found
+	seen       int64  // the highest id that anything shows to have been given
+	newestLine int64  // the id of the last line of events.jsonl, which is whole
+	events     map[int64]origin
+	pieces     map[int64][]pieceOrigin // of large contents, by event
+	series     map[uint32]*index.Series
+	subs       []*Subscription
+	progress   []ConsumerProgress
+	extras     []Extra
+	columns    []int64 // ids that the column blocks name
+	files      []*os.File
+	named      []int64 // ids of lines that cannot be used
 }
 
 func (s *salvage) close() {
@@ -136,6 +156,7 @@ func (s *salvage) database(ctx context.Context) (err error) {
 	}
 	two := readMetas(s.f)
 	found := two.whole()
+	s.badMetas = two.fault() != nil
 	pageSize := int64(pageBytes)
 	if len(found) > 0 {
 		pageSize = int64(found[0].pageSize)
@@ -171,7 +192,7 @@ func (s *salvage) withoutDatabase() error {
 // write builds the new directory.
 func (s *salvage) write(ctx context.Context, to string) (err error) {
 	if s.st == nil {
-		s.problem("the state record is lost: the ids given are taken from the events")
+		s.problem("the record of the ids that were given is lost")
 	}
 	cut := s.pruned()
 	ids := make([]int64, 0, len(s.events))
@@ -193,7 +214,7 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 			return err
 		}
 		o := s.events[id]
-		if !s.load(&e, id, o) {
+		if !s.load(&e, id, &o) {
 			continue
 		}
 		if err := r.Event(&e); err != nil {
@@ -204,17 +225,27 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 	}
 	s.report.Saved = int64(len(saved))
 	s.report.Lost = s.lost(cut, saved)
-	s.writeRest(r)
-	lastID, count := r.Head(), r.Head()
 	if s.st != nil {
-		lastID, count = s.st.lastID, s.st.count
+		s.report.LostMore = max(0, s.st.stored-s.report.Saved-countIDs(s.report.Lost))
 	}
+	s.writeRest(r)
+	lastID, known := s.lastGiven()
+	lastID = max(lastID, r.Head())
 	if n := len(s.report.Lost); n > 0 {
 		lastID = max(lastID, s.report.Lost[n-1].Last)
+	}
+	if !known {
+		s.report.Unknown = s.unknown(lastID, saved, s.report.Lost)
+	}
+	// What is not known counts as given, so that ids and the count stay in step.
+	count := lastID
+	if s.st != nil {
+		count = s.st.count + lastID - s.st.lastID
 	}
 	if err := r.Finish(lastID, max(0, count-s.report.Saved)); err != nil {
 		return err
 	}
+	s.report.NextID = lastID + 1
 	return r.Publish()
 }
 
@@ -235,7 +266,7 @@ func (s *salvage) writeRest(r *Restore) {
 		}
 		s.report.Progress++
 	}
-	s.soundSchedules()
+	s.soundExtras()
 	for _, x := range s.extras {
 		if err := r.Extra(x); err != nil {
 			s.problem("bucket %q: %v", x.Bucket, err)
@@ -243,9 +274,16 @@ func (s *salvage) writeRest(r *Restore) {
 	}
 }
 
+func countIDs(ranges []IDRange) (n int64) {
+	for _, r := range ranges {
+		n += r.Last - r.First + 1
+	}
+	return n
+}
+
 // dense reports whether every id up to the newest was given to an event, as it is
 // where nothing was imported with gaps.
-func (s *salvage) dense() bool { return s.st == nil || s.st.count == s.st.lastID }
+func (s *salvage) dense() bool { return s.st != nil && s.st.count == s.st.lastID }
 
 // pruned returns the id up to which events were pruned, 0 when none was. Where
 // imported ids have gaps it is what lies before the first event of the database.

@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"thread/event"
+	"thread/internal/durable"
+	"thread/internal/target"
 	"thread/jsonlog"
 	"thread/lock"
 )
@@ -31,6 +33,7 @@ type Restore struct {
 	size int // and their bytes
 	done bool
 
+	replace   bool // there is an events.db, of another kind
 	lines     bool // linesName is to be events.jsonl
 	published bool
 }
@@ -47,7 +50,7 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r = &Restore{t: t, tmp: t.path(databaseName + ".new")}
+	r = &Restore{t: t, tmp: t.path(databaseName + ".new"), replace: replace}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -86,7 +89,7 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 			return r, err
 		}
 	}
-	if err := createDatabase(r.tmp, func(*bbolt.Tx) error { return nil }); err != nil {
+	if err := createDatabase(r.tmp, formatVersion, nil); err != nil {
 		return r, err
 	}
 	// Nothing is synced before all is there.
@@ -124,7 +127,9 @@ func (r *Restore) begin() error {
 	}
 	if r.tx != nil {
 		tx.tail = r.tx.tail
+		tx.dict.SetFresh(r.tx.dict.Fresh())
 	}
+	tx.goesOn = true
 	r.tx, r.n, r.size = tx, 0, 0
 	return nil
 }
@@ -244,6 +249,7 @@ func (r *Restore) Finish(lastID, pruned int64) error {
 	}
 	st := &r.tx.st
 	st.lastID, st.count, r.tx.changed = max(lastID, st.head), st.count+pruned, true
+	r.tx.goesOn = false
 	if err := r.writeLines(); err != nil {
 		return err
 	}
@@ -270,10 +276,13 @@ func (r *Restore) Finish(lastID, pruned int64) error {
 // was there before. The database knows nothing of it, so that the next push adopts
 // it.
 func (r *Restore) writeLines() error {
-	if _, err := os.Lstat(r.t.path("events.jsonl")); err == nil {
-		return nil
+	if info, err := os.Lstat(r.t.path("events.jsonl")); err == nil {
+		return r.startLines(logStart{from: r.Head() + 1, skip: info.Size()})
 	}
-	after, err := r.before(jsonlog.MaxLines)
+	after, err := r.tx.beforeNewest(jsonlog.MaxLines)
+	if err == nil {
+		err = r.startLines(logStart{from: after + 1})
+	}
 	if err != nil {
 		return err
 	}
@@ -287,8 +296,8 @@ func (r *Restore) writeLines() error {
 	w := bufio.NewWriterSize(file, 256<<10)
 	var line []byte
 	err = r.tx.eventsAfter(after, func(e *event.Event) error {
-		line = append(e.AppendJSON(line[:0]), '\n')
-		_, err := w.Write(line)
+		var err error
+		line, err = e.WriteLine(w, line)
 		return err
 	})
 	if err == nil {
@@ -303,20 +312,12 @@ func (r *Restore) writeLines() error {
 	return err
 }
 
-func (r *Restore) linesName() string { return r.t.path("events.jsonl.new") }
-
-// before returns the id after which the newest n events come.
-func (r *Restore) before(n int) (int64, error) {
-	c := r.tx.events.Cursor()
-	k, _ := c.Last()
-	for ; k != nil && n > 0; n-- {
-		k, _ = c.Prev()
-	}
-	if k == nil {
-		return 0, nil
-	}
-	return eventID(k)
+func (r *Restore) startLines(s logStart) error {
+	s.from = max(s.from, 1) // there is no id after the largest
+	return r.tx.meta.Put(keyLines, s.encode())
 }
+
+func (r *Restore) linesName() string { return r.t.path("events.jsonl.new") }
 
 // Publish gives the finished database its name, in one step and durably. After
 // ErrUnknownOutcome it has its name, and may lose it in a loss of power.
@@ -325,15 +326,25 @@ func (r *Restore) Publish() error {
 		return invalidf("Publish before Finish")
 	}
 	if r.lines {
-		if err := os.Rename(r.linesName(), r.t.path("events.jsonl")); err != nil {
+		// Made durable after the database has its name, not before: of a restore that is
+		// killed in between, the lines alone would be in the way of the next one.
+		if err := target.Rename(r.linesName(), r.t.path("events.jsonl")); err != nil {
 			return err
 		}
 	}
-	if err := os.Rename(r.tmp, r.t.path(databaseName)); err != nil {
+	rename := target.Rename // the lock keeps only programs of ours away
+	if r.replace {
+		rename = os.Rename
+	}
+	renamed, err := durable.Rename(r.tmp, r.t.path(databaseName), rename)
+	if !renamed {
 		return err
 	}
 	r.made, r.published = nil, true
-	err := errors.Join(os.MkdirAll(r.t.path(logsName), dirMode), syncDir(r.t.dir), syncDir(filepath.Dir(r.t.dir)))
+	if r.lines {
+		err = errors.Join(err, durable.Named(r.t.path("events.jsonl")))
+	}
+	err = errors.Join(err, os.MkdirAll(r.t.path(logsName), dirMode), durable.SyncDir(r.t.dir), durable.SyncDir(filepath.Dir(r.t.dir)))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}

@@ -87,7 +87,7 @@ func (tx *Tx) window(v *verdicts, from, upto, limit int64, load bool) (events []
 			hits = append(hits[:0], hits[limit:]...)
 			rest = hits[0].id - 1
 		}
-		hits = append(hits, *h)
+		hits = append(hits, hit{id: h.id})
 		return true, nil
 	}); err != nil {
 		return nil, 0, err

@@ -1,14 +1,13 @@
 package engine
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"thread/event"
@@ -25,7 +24,7 @@ func (s *salvage) trees(w *treeWalk) error {
 	var last []byte
 	buckets := make(map[string][]byte)
 	var names []string
-	w.tree("", w.meta.root, 0, &last, func(e *element) {
+	w.tree("", w.meta.root, 0, nil, &last, func(e *element) {
 		if e.bucket {
 			buckets[string(e.key)] = e.value
 			names = append(names, string(e.key))
@@ -34,6 +33,7 @@ func (s *salvage) trees(w *treeWalk) error {
 	var format, st []byte
 	if head, ok := buckets[string(bucketMeta)]; ok {
 		w.bucket(string(bucketMeta), head, func(e *element) {
+			s.see(string(bucketMeta), e)
 			switch string(e.key) {
 			case string(keyFormat):
 				format = e.value
@@ -42,16 +42,19 @@ func (s *salvage) trees(w *treeWalk) error {
 			}
 		})
 	}
-	if err := checkFormat(format); errors.Is(err, ErrNewerFormat) {
+	if _, err := decodeFormat(format); errors.Is(err, ErrNewerFormat) {
 		return err
 	}
 	state, err := decodeState(st)
 	if err == nil && s.st == nil {
-		s.st = &state
+		s.st, s.stateOf = &state, s.kind
 	}
 	visit := func(name []byte, fn func(e *element)) {
 		if head, ok := buckets[string(name)]; ok {
-			w.bucket(string(name), head, fn)
+			w.bucket(string(name), head, func(e *element) {
+				s.see(string(name), e)
+				fn(e)
+			})
 		} else if newest {
 			s.problem("bucket %s is missing", name)
 		}
@@ -59,16 +62,28 @@ func (s *salvage) trees(w *treeWalk) error {
 	visit(bucketSeriesByID, s.addSeries)
 	visit(bucketColumns, s.addColumn)
 	visit(bucketEvents, s.addEvent)
+	if head, ok := buckets[string(bucketPieces)]; ok {
+		w.bucket(string(bucketPieces), head, func(e *element) {
+			s.see(string(bucketPieces), e)
+			s.addPiece(e)
+		})
+	}
 	visit(bucketSubscriptions, s.addSubscription)
 	visit(bucketProgress, s.addProgress)
 	if newest {
 		for _, name := range names {
-			if !isOurs(name) {
+			if !isOurs(name) && name != string(bucketPieces) {
 				s.addExtra(w, []string{name}, buckets[name], 0)
 			}
 		}
 	}
 	return nil
+}
+
+// unfinished reports whether an id is of a batch that did not end, as far as the
+// newest state can be believed. It was not given.
+func (s *salvage) unfinished(id int64) bool {
+	return s.kind == fromDatabase && s.st != nil && !s.badMetas && id > s.st.head
 }
 
 // unused looks for records in the leaf pages that no tree has.
@@ -96,8 +111,10 @@ func (s *salvage) leaf(g *page) {
 			}
 			continue
 		}
+		s.see("", &e)
 		s.addSeries(&e)
 		s.addEvent(&e)
+		s.addPiece(&e)
 		s.addSubscription(&e)
 		s.addProgress(&e)
 	}
@@ -124,22 +141,50 @@ func (s *salvage) addColumn(e *element) {
 }
 
 func (s *salvage) addEvent(e *element) {
-	id, err := eventID(e.key)
-	if err != nil || id <= 0 || s.st != nil && id > s.st.head {
-		return
-	}
-	if _, known := s.events[id]; known {
-		return
-	}
-	r, err := decodeRecord(e.key, e.value)
+	g, err := openGroup(e.key, e.value)
 	if err != nil {
 		return
 	}
-	o := origin{kind: s.kind, series: r.series, page: e.page, index: e.index}
+	var key, value []byte
 	if e.page == 0 {
-		o.value = bytes.Clone(e.value)
+		key, value = bytes.Clone(e.key), bytes.Clone(e.value)
 	}
-	s.events[id] = o
+	for {
+		var r record
+		more, err := g.next(&r)
+		if !more || err != nil || g.id <= 0 || s.st != nil && g.id > s.st.head {
+			return
+		}
+		if _, known := s.events[g.id]; !known {
+			s.events[g.id] = origin{kind: s.kind, series: r.series, pieces: r.pieces, page: e.page, index: e.index, key: key, value: value}
+		}
+	}
+}
+
+// pieceOrigin says where a piece of a content is.
+type pieceOrigin struct {
+	kind   int
+	n, crc uint32
+	page   uint64
+	index  int
+	value  []byte // or the piece itself
+}
+
+func (s *salvage) addPiece(e *element) {
+	id, n, crc, ok := splitPieceKey(e.key, e.value)
+	if !ok {
+		return
+	}
+	for _, known := range s.pieces[id] {
+		if known.n == n && known.crc == crc {
+			return
+		}
+	}
+	p := pieceOrigin{kind: s.kind, n: n, crc: crc, page: e.page, index: e.index}
+	if e.page == 0 {
+		p.value = bytes.Clone(e.value)
+	}
+	s.pieces[id] = append(s.pieces[id], p)
 }
 
 // addSubscription takes a subscription that an unused page still has only when
@@ -207,6 +252,7 @@ func (s *salvage) addExtra(w *treeWalk, path []string, head []byte, depth int) {
 			s.addExtra(w, append(slices.Clone(path), string(e.key)), bytes.Clone(e.value), depth+1)
 			return
 		}
+		s.see(path[0], e)
 		s.extras = append(s.extras, Extra{Bucket: path, Key: bytes.Clone(e.key), Value: bytes.Clone(e.value)})
 	})
 }
@@ -218,48 +264,73 @@ func (s *salvage) readLines() error {
 		return err
 	}
 	for _, name := range names {
-		f, err := os.OpenFile(name, os.O_RDONLY|openNoFollow|openNoWait, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		f, err := openLines(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
+			continue // no lines
 		}
 		if err != nil {
-			s.problem("%v", err)
+			s.problem("%s: %v", filepath.Base(name), err)
 			continue
 		}
 		s.files = append(s.files, f)
 		if err := s.readLineFile(f); err != nil {
-			s.problem("%s: %v", name, err)
+			s.problem("%s: %v", filepath.Base(name), err)
 		}
 	}
 	return nil
 }
 
+// maxLineBytes is more than any event's line has: all of its texts escaped.
+const maxLineBytes = 6*(event.MaxContentBytes+3*event.MaxNameBytes) + 4096
+
+// maxIDStep is how far the id of a line that is damaged may lie above that of the
+// line before it and be believed.
+const maxIDStep = 1 << 20
+
 func (s *salvage) readLineFile(f *os.File) error {
-	r := bufio.NewReaderSize(f, 64<<10)
-	at := int64(0)
+	lines := jsonlog.NewLines(f)
+	last, ends := int64(0), false
+	var buf []byte
+	var e event.Event
 	for {
-		line, err := r.ReadBytes('\n')
-		if err != nil {
-			if err == io.EOF {
-				return nil
+		more, err := lines.Next()
+		if err != nil || !more {
+			if s.newestLine = 0; ends { // of events.jsonl in the end
+				s.newestLine = last
 			}
 			return err
 		}
-		start := at
-		at += int64(len(line))
-		line = line[:len(line)-1]
-		id, ok := jsonlog.LineID(line)
-		if !ok || id <= 0 {
+		id, ok := lines.ID()
+		whole, err := lines.Whole()
+		if err != nil {
+			return err
+		}
+		if ends = false; !ok {
 			continue
 		}
-		if o, known := s.events[id]; known && o.kind < fromLines && s.series[o.series] != nil {
+		at, n := lines.Offset, lines.Length()
+		if o, known := s.events[id]; known && o.kind < fromLines && s.series[o.series] != nil && (!o.pieces || s.load(&e, id, &o)) {
+			last, ends = id, whole
 			continue
 		}
-		if _, ok := parseLine(line); !ok {
-			s.named = append(s.named, id)
+		sound := whole && n <= maxLineBytes
+		if sound {
+			buf = slices.Grow(buf[:0], int(n))[:n]
+			if _, err := f.ReadAt(buf, at); err != nil {
+				return err
+			}
+			_, sound = parseLine(buf)
+		}
+		if !sound {
+			if id > last && id-last <= maxIDStep {
+				s.saw(id)
+				s.named = append(s.named, id)
+			}
 			continue
 		}
-		s.events[id] = origin{kind: fromLines, file: len(s.files) - 1, at: start, n: len(line)}
+		last, ends = id, true
+		s.saw(id)
+		s.events[id] = origin{kind: fromLines, file: len(s.files) - 1, at: at, n: int(n)}
 	}
 }
 
@@ -281,8 +352,9 @@ func parseLine(line []byte) (e event.Event, ok bool) {
 	return e, string(e.AppendJSON(nil)) == string(line)
 }
 
-// load reads an event from where it was found.
-func (s *salvage) load(e *event.Event, id int64, o origin) bool {
+// load reads an event from where it was found. Pieces of its content may have been
+// found in a worse place, which is noted in o.
+func (s *salvage) load(e *event.Event, id int64, o *origin) bool {
 	if o.kind == fromLines {
 		line := make([]byte, o.n)
 		if _, err := s.files[o.file].ReadAt(line, o.at); err != nil {
@@ -292,21 +364,28 @@ func (s *salvage) load(e *event.Event, id int64, o origin) bool {
 		*e = v
 		return ok && v.ID == id
 	}
-	key, value := eventKey(id), o.value
-	if value == nil {
-		g, err := s.pages.read(o.page)
-		if err != nil {
-			return false
-		}
-		el, err := g.element(o.index)
-		if err != nil {
-			return false
-		}
-		value = el.value
-	}
-	r, err := decodeRecord(key, value)
-	if err != nil {
+	el, ok := s.element(o.page, o.index, o.value)
+	if !ok {
 		return false
+	}
+	if o.value != nil {
+		el.key = o.key
+	}
+	g, err := openGroup(el.key, el.value)
+	var r record
+	for more := true; err == nil && more && g.id != id; {
+		more, err = g.next(&r)
+	}
+	if err != nil || g.id != id || g.read == 0 {
+		return false
+	}
+	content := string(r.content)
+	if r.pieces {
+		var kind int
+		if content, kind, ok = s.content(id, &r); !ok {
+			return false
+		}
+		o.kind = max(o.kind, kind)
 	}
 	series := s.series[r.series]
 	if series == nil {
@@ -315,7 +394,56 @@ func (s *salvage) load(e *event.Event, id int64, o origin) bool {
 	var at timeText
 	*e = event.Event{
 		ID: id, CreatedAt: at.of(&r),
-		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: string(r.content),
+		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: content,
 	}
 	return true
+}
+
+// element returns the key and value of an element of a page, or only the value
+// where that is known.
+func (s *salvage) element(page uint64, i int, value []byte) (e element, ok bool) {
+	if value != nil {
+		return element{value: value}, true
+	}
+	g, err := s.pages.read(page)
+	if err != nil || i >= g.count {
+		return e, false
+	}
+	e, err = g.element(i)
+	return e, err == nil
+}
+
+// content puts a large content together. Of a piece that was found with different
+// bytes, as when an id was given twice because a batch did not end, the first one
+// found is tried first. Kind is the worst place that one came from.
+func (s *salvage) content(id int64, r *record) (content string, kind int, ok bool) {
+	found := make([][]pieceOrigin, (r.size+pieceBytes-1)/pieceBytes)
+	most := 1
+	for _, p := range s.pieces[id] {
+		if int(p.n) < len(found) {
+			found[p.n] = append(found[p.n], p)
+			most = max(most, len(found[p.n]))
+		}
+	}
+	for try := range most {
+		a := assembly{size: r.size, want: r.sum}
+		b := make([]byte, 0, r.size)
+		kind = 0
+		for _, ps := range found {
+			if len(ps) == 0 {
+				return "", 0, false
+			}
+			p := ps[min(try, len(ps)-1)]
+			e, ok := s.element(p.page, p.index, p.value)
+			if !ok || !a.add(p.n, p.crc, len(e.value)) {
+				break
+			}
+			b = append(b, e.value...)
+			kind = max(kind, p.kind)
+		}
+		if a.whole() {
+			return text(b), kind, true
+		}
+	}
+	return "", 0, false
 }

@@ -1,5 +1,3 @@
-//go:build !noserve
-
 package engine
 
 import (
@@ -21,9 +19,10 @@ const (
 	fieldContent  = 4
 	fieldSchedule = 5
 	fieldSpec     = 6
-	fieldNext     = 7 // 16 bytes
-	fieldKey      = 8 // dedupe key
-	fieldWindow   = 9 // 8 bytes, nanoseconds
+	fieldNext     = 7  // 16 bytes
+	fieldKey      = 8  // dedupe key
+	fieldWindow   = 9  // 8 bytes, nanoseconds
+	fieldSince    = 10 // 8 bytes, milliseconds since 1970
 )
 
 // Errors about schedules.
@@ -36,14 +35,17 @@ var (
 //
 // Times that pass while no process touches the thread are made up for by one
 // event, however many they were; the next one comes at the first time of the
-// schedule after that. A clock that is set back postpones the next event until
-// it shows that time again, and repeats none.
+// schedule after that. No event is later than the first time of the schedule after
+// now, by whatever clock it was planned: when the clock was ahead and is set back, the
+// next time is computed anew. One that is set back by up to five minutes repeats no
+// time of day; it postpones the next event until it shows its time.
 type Schedule struct {
 	Name string // valid UTF-8, 1 to event.MaxNameBytes bytes
 	// Spec is a cron expression of five fields (minute, hour, day of month, month,
-	// day of week, in the local time of the process that computes the next time),
-	// @hourly, @daily, @weekly, @monthly or @yearly, or @every and a duration of
-	// whole seconds, at least 1 s.
+	// day of week, 0 and 7 are Sunday, in the local time of the process that computes
+	// the next time), @hourly, @daily, @weekly, @monthly or @yearly, or @every and a
+	// duration of whole seconds, at least 1 s, also in days (d) and weeks (w). It is
+	// stored without 7, d and w, in other words for the same times.
 	Spec  string
 	Draft event.Draft
 	Next  time.Time // set by Schedules and AddSchedule
@@ -74,20 +76,50 @@ func (t *Thread) PushAt(ctx context.Context, d event.Draft, at time.Time) (e eve
 			e, err = tx.Push(d)
 			return err
 		}
-		_, err := tx.schedule(at, appendDraftFields(nil, &d))
+		_, err := tx.schedule(at, draftFields(&d))
 		return err
 	})
 	return e, err
+}
+
+// PushAfter is PushAt for a time from now, and returns that time. The event comes
+// no later than that long from now by any clock: one that was ahead, and is set
+// back meanwhile, makes the delay begin anew.
+func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Duration) (e event.Event, at time.Time, err error) {
+	if err := d.Validate(); err != nil {
+		return e, at, err
+	}
+	err = t.Update(ctx, func(tx *Tx) error {
+		now := tx.t.now()
+		if at = now.Add(delay); delay <= 0 {
+			e, err = tx.Push(d)
+			return err
+		}
+		if now.UnixMilli() < 0 || at.UTC().Year() > 9999 {
+			return invalidf("time %v is out of range", at)
+		}
+		b, err := tx.later(bucketSchedules)
+		if err == nil {
+			err = tx.notePlanned(b)
+		}
+		if err == nil {
+			_, err = tx.schedule(at, appendSince(draftFields(&d), now))
+		}
+		return err
+	})
+	return e, at, err
 }
 
 // AddSchedule stores a schedule and returns the time of its first event. It
 // returns ErrScheduleExists for a name that is taken, and ErrInvalid for a spec
 // that is none or names no time at all, and for a draft out of bounds.
 func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, err error) {
-	spec, err := parseSpec(s.Spec)
+	spec, stored, err := parseSpec(s.Spec)
 	if err != nil {
 		return next, err
 	}
+	given := s.Spec
+	s.Spec = stored
 	if err := s.Draft.Validate(); err != nil {
 		return next, err
 	}
@@ -107,7 +139,7 @@ func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, e
 			return fmt.Errorf("%w: %q", ErrScheduleExists, s.Name)
 		}
 		if next = spec.Next(t.now()); next.IsZero() {
-			return invalidf("schedule %q names no time", s.Spec)
+			return invalidf("schedule %q names no time", given)
 		}
 		return tx.putSchedule(&s, next)
 	})
@@ -180,7 +212,7 @@ func scheduleKey(name string) []byte { return append([]byte{'n'}, name...) }
 
 func sequenceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[8:]) }
 
-func appendDraftFields(b []byte, d *event.Draft) []byte {
+func draftFields(d *event.Draft) (b []byte) {
 	b = appendField(b, fieldSource, d.Source)
 	b = appendField(b, fieldType, d.Type)
 	if d.Subtype != nil {

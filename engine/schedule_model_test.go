@@ -1,5 +1,3 @@
-//go:build !noserve
-
 package engine
 
 import (
@@ -23,24 +21,26 @@ type planned struct {
 	seq     int
 	name    string // of a schedule, "" for a delayed event
 	content string
+	since   time.Time // of a delay, zero for a time of day
 }
 
 // plannedSpecs are specs with a plain twin: the first time after t.
 var plannedSpecs = []struct {
 	spec string
 	next func(t time.Time) time.Time
+	skew time.Duration
 }{
-	{"@every 7s", func(t time.Time) time.Time { return t.Truncate(time.Second).Add(7 * time.Second) }},
-	{"@every 1m30s", func(t time.Time) time.Time { return t.Truncate(time.Second).Add(90 * time.Second) }},
-	{"* * * * *", func(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }},
-	{"*/5 * * * *", func(t time.Time) time.Time { return t.Truncate(5 * time.Minute).Add(5 * time.Minute) }},
+	{"@every 7s", func(t time.Time) time.Time { return t.Truncate(time.Second).Add(7 * time.Second) }, planSkew},
+	{"@every 1m30s", func(t time.Time) time.Time { return t.Truncate(time.Second).Add(90 * time.Second) }, planSkew},
+	{"* * * * *", func(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }, clockSkew},
+	{"*/5 * * * *", func(t time.Time) time.Time { return t.Truncate(5 * time.Minute).Add(5 * time.Minute) }, clockSkew},
 	{"3 * * * *", func(t time.Time) time.Time {
 		at := t.Truncate(time.Hour).Add(3 * time.Minute)
 		if !at.After(t) {
 			at = at.Add(time.Hour)
 		}
 		return at
-	}},
+	}, clockSkew},
 }
 
 // planModel is a thread beside a sorted list. Its clock may be set back.
@@ -54,6 +54,7 @@ type planModel struct {
 	specs  map[string]int // by schedule: its place in plannedSpecs
 	stored []string       // contents, by id
 	pushed int
+	latest time.Time // the clock when something was planned from it
 }
 
 func (m *planModel) open(t *rapid.T, dir string) {
@@ -72,8 +73,41 @@ func (m *planModel) add(p planned) {
 	slices.SortFunc(m.queue, func(a, b planned) int { return cmp.Or(a.due.Compare(b.due), a.seq-b.seq) })
 }
 
+// plan notes that something is planned from the clock.
+func (m *planModel) plan() {
+	if m.now.After(m.latest) {
+		m.latest = m.now
+	}
+}
+
+// replan is what follows when the clock was set back.
+func (m *planModel) replan() {
+	if len(m.queue) == 0 || m.now.UnixMilli() < epochMillis || !m.latest.Add(-planSkew).After(m.now.Truncate(time.Millisecond)) {
+		return
+	}
+	for _, p := range slices.Clone(m.queue) {
+		due := p.due
+		if p.name == "" {
+			if due = p.due; p.since.After(m.now) {
+				due = m.now.Add(p.due.Sub(p.since))
+			}
+		} else if s := plannedSpecs[m.specs[p.name]]; s.next(m.now.Add(s.skew)).Before(p.due) {
+			due = s.next(m.now)
+		}
+		if due.Before(p.due) {
+			m.queue = slices.DeleteFunc(m.queue, func(q planned) bool { return q.seq == p.seq })
+			if p.due = due; p.name == "" {
+				p.since = m.now
+			}
+			m.add(p)
+		}
+	}
+	m.latest = m.now
+}
+
 // release is what every use of the thread begins with.
 func (m *planModel) release() {
+	m.replan()
 	for len(m.queue) > 0 && !m.queue[0].due.After(m.now) {
 		p := m.queue[0]
 		m.queue = m.queue[1:]
@@ -86,13 +120,14 @@ func (m *planModel) release() {
 		if p.due = next(was); !p.due.After(m.now) {
 			p.due = next(m.now)
 		}
+		m.plan()
 		m.add(p)
 	}
 }
 
 // Clock moves, now and then backwards.
 func (m *planModel) Clock(t *rapid.T) {
-	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int{0, 1, 999, 1000, 7000, 61_000, 400_000, 90_000_000, -1, -5000, -3_600_000}).Draw(t, "ms")) * time.Millisecond)
+	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int{0, 1, 999, 1000, 7000, 61_000, 400_000, 90_000_000, -1, -5000, -200_000, -3_600_000, -86_400_000}).Draw(t, "ms")) * time.Millisecond)
 }
 
 func (m *planModel) PushAt(t *rapid.T) {
@@ -112,6 +147,19 @@ func (m *planModel) PushAt(t *rapid.T) {
 	if at.After(m.now) != (e.ID == 0) || e.ID != 0 && e.ID != int64(len(m.stored)) {
 		t.Fatalf("got id %d of %d, due at %v, now %v", e.ID, len(m.stored), at, m.now)
 	}
+}
+
+func (m *planModel) PushAfter(t *rapid.T) {
+	m.pushed++
+	content := fmt.Sprint("after ", m.pushed)
+	delay := time.Duration(rapid.SampledFrom([]int{1, 1000, 60_000, 3_600_000}).Draw(t, "ms")) * time.Millisecond
+	e, at, err := m.th.PushAfter(ctx, event.Draft{Source: "s", Type: "t", Content: content}, delay)
+	if err != nil || e.ID != 0 || !at.Equal(m.now.Add(delay)) {
+		t.Fatalf("%+v at %v, %v", e, at, err)
+	}
+	m.release()
+	m.plan()
+	m.add(planned{due: at, content: content, since: m.now})
 }
 
 func (m *planModel) Push(t *rapid.T) {
@@ -148,6 +196,7 @@ func (m *planModel) Schedule(t *rapid.T) {
 		t.Fatalf("%q after %v: %v %v, want %v", plannedSpecs[i].spec, m.now, next, err, want)
 	}
 	m.specs[name] = i
+	m.plan()
 	m.add(planned{due: want, name: name, content: draft.Content})
 }
 
@@ -223,7 +272,7 @@ func TestScheduleModel(t *testing.T) {
 		}
 		m.open(rt, filepath.Join(dir, "t"))
 		rt.Repeat(map[string]func(*rapid.T){
-			"Clock": m.Clock, "PushAt": m.PushAt, "Push": m.Push, "Schedule": m.Schedule,
+			"Clock": m.Clock, "PushAt": m.PushAt, "PushAfter": m.PushAfter, "Push": m.Push, "Schedule": m.Schedule,
 			"Compact": m.Compact, "Repair": m.Repair, "Reopen": m.Reopen, "": m.check,
 		})
 		r, err := m.th.Check(ctx)

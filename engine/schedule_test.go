@@ -1,5 +1,3 @@
-//go:build !noserve
-
 package engine
 
 import (
@@ -8,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata" // for hosts without
@@ -265,7 +264,7 @@ func TestScheduleSummerTime(t *testing.T) {
 		{"30 2 * * *", time.Date(2026, 3, 7, 0, 0, 0, 0, zone), []string{"03-07 07:30", "03-09 06:30"}},
 		{"0 * * * *", time.Date(2026, 3, 8, 0, 40, 0, 0, zone), []string{"03-08 06:00", "03-08 07:00", "03-08 08:00"}},
 	} {
-		spec, err := parseSpec(tt.spec)
+		spec, _, err := parseSpec(tt.spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,4 +397,45 @@ func TestPruneKeepsScheduled(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	l.scheduled(2)
+}
+
+// TestScheduleSundays: 7 is Sunday, like 0, also at the end of a range; what is
+// stored says the same without it.
+func TestScheduleSundays(t *testing.T) {
+	for field, want := range map[string]string{
+		"7": "Sun", "0": "Sun", "5-7": "Fri Sat Sun", "fri-7": "Fri Sat Sun", "SAT-7": "Sat Sun", "0-7": "Mon Tue Wed Thu Fri Sat Sun",
+		"1-7/2": "Mon Wed Fri Sun", "2-7/3": "Tue Fri", "7-7": "Sun", "7,3": "Wed Sun", "1,5-7": "Mon Fri Sat Sun", "*/7": "Sun", "7/2": "Sun", "1-5/7": "Mon",
+		"sun-7/7": "Sun",
+	} {
+		times, stored, err := parseSpec("0  0 * * " + field)
+		if err != nil {
+			t.Errorf("%s: %v", field, err)
+			continue
+		}
+		day := time.Date(2026, 3, 15, 12, 0, 0, 0, time.Local) // a Sunday
+		var days []string
+		for end := day.AddDate(0, 0, 7); ; {
+			if day = times.Next(day); day.After(end) {
+				break
+			}
+			days = append(days, day.Weekday().String()[:3])
+		}
+		if got := strings.Join(days, " "); got != want {
+			t.Errorf("%s is %s, want %s", field, got, want)
+		}
+		if again, err := cronParser.Parse(stored); err != nil || again.Next(day) != times.Next(day) {
+			t.Errorf("%s is stored as %q: %v", field, stored, err)
+		}
+	}
+	for _, field := range []string{"8", "7-8", "8-7", "-7", "7-", "1-7/0", "1-7/x", "un-7", "foo-7", "7-1", "77", "1-07x"} {
+		if _, stored, err := parseSpec("0 0 * * " + field); err == nil {
+			t.Errorf("%s is taken as %q", field, stored)
+		}
+	}
+	if _, stored, err := parseSpec("@every 1w2d"); err != nil || stored != "@every 216h0m0s" {
+		t.Errorf("got %q, %v", stored, err)
+	}
+	if _, stored, err := parseSpec("*/7 7 7 7 *"); err != nil || stored != "*/7 7 7 7 *" {
+		t.Errorf("got %q, %v", stored, err)
+	}
 }

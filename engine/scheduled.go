@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"thread/index"
 )
 
@@ -26,6 +28,11 @@ import (
 //
 //	key    'n' and the name
 //	value  a draft record with the fields spec and next, the key in scheduled
+//
+// A draft record of an event that is delayed, and not for a time of day, has a
+// field since, the time from which its delay counts. The sequence of the bucket
+// schedules is the latest time, in milliseconds since 1970, at which the clock
+// was seen when something was planned from it; 0 for not known.
 //
 // Both values consist of fields as a subscription record does, and end in a crc
 // over key and value. Directories of older versions do not have the buckets.
@@ -72,13 +79,46 @@ func (tx *Tx) countScheduled() (n int64, err error) {
 // errOverdue ends a read that has found something to release.
 var errOverdue = errors.New("scheduled events are due")
 
-// overdue reports whether something has to be released.
+// overdue reports whether something has to be released, or planned anew.
 func (tx *Tx) overdue() (bool, error) {
 	if !releases {
 		return false, nil
 	}
 	at, err := tx.nextScheduled()
-	return !at.IsZero() && !at.After(tx.t.now()), err
+	if at.IsZero() || err != nil {
+		return false, err
+	}
+	if now := tx.t.now(); at.After(now) {
+		return tx.setBack(now)
+	}
+	return true, nil
+}
+
+// planSkew is clockSkew for what is planned from a clock, where nothing but the
+// precision of schedules speaks for any.
+const planSkew = time.Second
+
+// epochMillis is the beginning of 2026, when this was written. A clock before it
+// was not set yet, as on a host that begins in 1970: nothing is planned by it anew,
+// or everything would be due when it is set.
+const epochMillis = 1767225600000
+
+// setBack reports whether the clock was ahead of now when something was planned
+// from it, or may have been.
+func (tx *Tx) setBack(now time.Time) (bool, error) {
+	b, err := index.Bucket(tx.b, bucketSchedules)
+	if b == nil || now.UnixMilli() < epochMillis {
+		return false, err
+	}
+	return b.Sequence() == 0 || b.Sequence() > planTime(now.Add(planSkew)), nil
+}
+
+// planTime is now as the bucket schedules notes it: never 0, nor before 1970.
+func planTime(now time.Time) uint64 { return uint64(max(1, now.UnixMilli())) }
+
+// notePlanned notes in the bucket schedules that something was planned now.
+func (tx *Tx) notePlanned(schedules *bbolt.Bucket) error {
+	return schedules.SetSequence(max(schedules.Sequence(), planTime(tx.t.now())))
 }
 
 // NextScheduled returns the time at which something falls due next, the zero

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"math"
 	"time"
 	"unsafe"
@@ -17,9 +16,10 @@ import (
 type search struct {
 	tx *Tx
 	*verdicts
-	cursor eventCursor
-	hit    hit        // the event that is looked at
-	row    filter.Row // what the filter sees of it
+	cursor  eventCursor
+	hit     hit          // the event that is looked at
+	row     filter.Row   // what the filter sees of it
+	ofTypes *typeAnswers // once asked
 
 	// deadline ends a run early, so that writers need not wait for a long one, and
 	// after glance a waiting writer does. They are looked at between blocks and
@@ -33,37 +33,30 @@ type search struct {
 type verdicts struct {
 	f       *filter.Filter // nil: everything matches
 	matcher *filter.Matcher
-	// bySeries is whether the series say anything, times whether f looks at
-	// created_at; nothing matches before earliest or after latest, in milliseconds.
-	bySeries, times  bool
+	// bySeries is whether the series say anything, byType whether their types do,
+	// times and contents whether f looks at created_at and content; nothing matches
+	// before earliest or after latest, in milliseconds.
+	bySeries, byType bool
+	times, contents  bool
 	earliest, latest int64
-	tables
-	judged int64 // series that the filter was asked about
-	reads  Reads // what was looked at so far
-	primed int64 // every series with an event up to this id was asked, 0: none was
-	first  int64 // up to primed, no event below this id matches
+
+	answers index.Answers
+	judged  int64 // series that the filter was asked about
+	reads   Reads // what was looked at so far
+	gone    int64 // events whose series were gone through
+	plan    plan
 }
 
-// tables are by series id.
-type tables struct {
-	skip  []bool // nothing in it matches; unknown ones are false
-	sure  []bool // everything in it matches
-	asked []bool // skip and sure are set
-	seen  []*index.Series
-}
+func newVerdicts(f *filter.Filter) *verdicts { return newVerdictsIn(f, index.Answers{}) }
 
-func newVerdicts(f *filter.Filter) *verdicts { return newVerdictsIn(f, tables{}) }
-
-// newVerdictsIn uses the tables of verdicts that are not needed any more: for
+// newVerdictsIn uses the memory of answers that are not needed any more: for
 // thousands of filters in a row they are most of the work.
-func newVerdictsIn(f *filter.Filter, t tables) *verdicts {
+func newVerdictsIn(f *filter.Filter, spare index.Answers) *verdicts {
 	if f != nil && f.Text() == "" {
 		f = nil
 	}
-	clear(t.skip)
-	clear(t.sure)
-	clear(t.asked)
-	v := &verdicts{f: f, tables: t, earliest: math.MinInt64, latest: math.MaxInt64}
+	spare.Clear()
+	v := &verdicts{f: f, answers: spare, earliest: math.MinInt64, latest: math.MaxInt64}
 	if f == nil {
 		return v
 	}
@@ -71,37 +64,24 @@ func newVerdictsIn(f *filter.Filter, t tables) *verdicts {
 	v.bySeries = len(columns) == 0
 	for _, c := range columns {
 		switch c {
-		case "source", "type", "subtype":
+		case "type", "subtype":
+			v.bySeries, v.byType = true, true
+		case "source":
 			v.bySeries = true
+		case "content":
+			v.contents = true
 		case "created_at":
 			v.times = true
 			v.earliest, v.latest = millisRange(f.CreatedAtRange())
 		}
 	}
+	v.byType = v.byType || v.bySeries && len(columns) == 0
 	return v
 }
 
-// series returns the series of a visible event.
-func (s *search) series(id uint32) (*index.Series, error) {
-	if int64(id) < int64(len(s.seen)) && s.seen[id] != nil {
-		return s.seen[id], nil
-	}
-	series, err := s.tx.dict.Get(id)
-	if err == nil {
-		s.grow(id)
-		s.seen[id] = series
-	}
-	return series, err
-}
-
-// primeAfter is how many blocks a run goes through before it asks the filter
-// about all series at once: a short page sees few of them, a long search gains
-// from knowing that there is nothing to find.
-const primeAfter = 8
-
 func (tx *Tx) search(v *verdicts) *search {
 	v.reads.Transactions++
-	return &search{tx: tx, verdicts: v, cursor: eventCursor{b: tx.events, c: tx.events.Cursor()}}
+	return &search{tx: tx, verdicts: v, cursor: tx.eventCursor()}
 }
 
 // hit is a matching event. rec is only read when the search was told to read
@@ -129,24 +109,21 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 	if after >= upto {
 		return max(end, after), nil
 	}
-	blocks := index.BlocksAfter(s.tx.columns, after)
 	pos = after
-	n, err := s.primeSoon()
-	if err != nil {
+	start := pos // a run that is late has come further all the same, or it would be repeated for ever
+	if err := s.begin(); err != nil {
 		return pos, err
 	}
-	for pos < upto {
-		if n == primeAfter && s.bySeries {
-			if err := s.prime(); err != nil {
-				return pos, err
-			}
-			if s.first > upto {
-				return end, nil
-			}
-			if s.first-1-index.BlockEvents > pos { // pos may be the greatest id
-				pos = s.first - 1
-				blocks = index.BlocksAfter(s.tx.columns, pos)
-			}
+	var blocks index.Blocks
+	for started := false; pos < upto; {
+		if planned, err := s.planOn(); err != nil || !planned {
+			return pos, err
+		}
+		if first := s.plan.first; first > upto {
+			return end, nil
+		} else if !started || first-1-index.BlockEvents > pos { // pos may be the greatest id
+			pos = max(pos, first-1)
+			blocks, started = index.BlocksAfter(s.tx.columns, pos), true
 		}
 		b, ok, err := blocks.Next()
 		if err != nil {
@@ -158,7 +135,7 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 		if b.Times.Miss(s.earliest, s.latest) {
 			s.reads.BlocksPassed++
 		} else {
-			n++
+			s.gone += int64(b.Count)
 			s.reads.Blocks++
 			more, at, err := s.block(&b, pos, upto, fn)
 			if err != nil || !more {
@@ -166,7 +143,7 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 			}
 		}
 		pos = max(pos, min(b.Last, upto))
-		if s.late() {
+		if pos > start && s.late() {
 			return pos, nil
 		}
 	}
@@ -184,42 +161,6 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 	}
 	return end, nil
 }
-
-// fewSeries is how many series a run asks the filter about before it begins.
-const fewSeries = 64
-
-// primeSoon returns how many blocks a run may count as gone through already: all
-// of them when the sources in question have few series, which are found with one
-// seek.
-func (s *search) primeSoon() (int, error) {
-	if s.f == nil {
-		return 0, nil
-	}
-	low, high, exact := s.f.SourceRange()
-	if exact || s.primed == s.tx.st.head {
-		return primeAfter, nil
-	}
-	if high == "" {
-		return 0, nil
-	}
-	n := 0
-	err := s.tx.dict.BySource(low, high, false, func(uint32) error {
-		if n++; n > fewSeries {
-			return errMany
-		}
-		return nil
-	})
-	switch {
-	case err == nil:
-		return primeAfter, nil
-	case errors.Is(err, errMany):
-		return 0, nil
-	}
-	return 0, err
-}
-
-// errMany ends a count.
-var errMany = errors.New("more than a few")
 
 // glanceTime is how long a run goes on before it looks for a waiting writer, which
 // takes some 5 µs.
@@ -243,7 +184,7 @@ const lateEvery = 64
 func (s *search) block(b *index.Block, after, upto int64, fn func(h *hit) (bool, error)) (more bool, pos int64, err error) {
 	pos = after
 	for i := b.After(after); ; i++ {
-		if i = b.Next(i, s.skip); i == b.Count {
+		if i = b.Next(i, &s.answers); i == b.Count {
 			return true, min(upto, b.Last), nil
 		}
 		id := b.ID(i)
@@ -272,11 +213,11 @@ func (s *search) matches(h *hit) (bool, error) {
 	if s.f == nil {
 		return true, nil
 	}
-	if err := s.ask(h.series); err != nil {
+	switch answer, err := s.ask(h.series); {
+	case err != nil:
 		return false, err
-	}
-	if s.skip[h.series] || s.sure[h.series] {
-		return s.sure[h.series], nil
+	case answer != index.Open:
+		return answer == index.All, nil
 	}
 	if err := s.load(h); err != nil {
 		return false, err
@@ -284,11 +225,17 @@ func (s *search) matches(h *hit) (bool, error) {
 	if s.matcher == nil {
 		s.matcher = s.f.Matcher()
 	}
-	series, err := s.series(h.series)
+	series, err := s.tx.dict.Get(h.series)
 	if err != nil {
 		return false, err
 	}
-	s.row = filter.Row{ID: h.id, Source: series.Source, Type: series.Type, Content: text(h.rec.content)}
+	s.row = filter.Row{ID: h.id, Source: series.Source, Type: series.Type}
+	if s.contents {
+		if err := s.loadContent(h); err != nil {
+			return false, err
+		}
+		s.row.Content = text(h.rec.content)
+	}
 	if s.times {
 		s.row.CreatedAt = s.tx.timeOf(&h.rec)
 	}
@@ -301,138 +248,47 @@ func (s *search) matches(h *hit) (bool, error) {
 // text is b as a string that is valid as long as b is.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// ask sets what the filter says of a series. The tables grow after it was found
-// only: the number in a torn record can be billions.
-func (s *search) ask(id uint32) error {
-	if int64(id) < int64(len(s.asked)) && s.asked[id] {
-		return nil
-	}
-	series, err := s.series(id)
-	if err != nil {
-		return err
-	}
-	s.grow(id)
-	sub := ""
-	if series.Subtype != nil {
-		sub = *series.Subtype
-	}
-	s.judged++
-	v := s.f.Series(series.Source, series.Type, sub, series.Subtype != nil)
-	s.skip[id], s.sure[id], s.asked[id] = v == filter.No, v == filter.Yes, true
-	return nil
-}
-
-// prime asks the filter about every series that can match and has a visible
-// event.
-func (s *search) prime() error {
-	if s.primed == s.tx.st.head || s.f == nil {
-		return nil
-	}
-	n, err := s.tx.visibleSeries()
-	if err != nil {
-		return err
-	}
-	s.primed, s.first = s.tx.st.head, math.MaxInt64
-	ask := func(id uint32) error {
-		if id > n {
-			return nil
-		}
-		if err := s.ask(id); err != nil || s.skip[id] {
-			return err
-		}
-		series, err := s.series(id)
-		if err == nil {
-			s.first = min(s.first, series.First)
-		}
-		return err
-	}
-	low, high, exact := s.f.SourceRange()
-	if low == "" && high == "" && !exact {
-		for id := uint32(1); id <= n; id++ {
-			if err := ask(id); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	s.grow(n)
-	setAll(s.skip)
-	clear(s.sure)
-	setAll(s.asked)
-	return s.tx.dict.BySource(low, high, exact, func(id uint32) error {
-		if id <= n {
-			s.skip[id], s.asked[id] = false, false
-		}
-		return ask(id)
-	})
-}
-
-// setAll makes all of b true, at the speed of a copy.
-func setAll(b []bool) {
-	if len(b) > 0 {
-		b[0] = true
-	}
-	for n := 1; n < len(b); n *= 2 {
-		copy(b[n:], b[:n])
-	}
-}
-
-// visibleSeries returns the largest id of a series with a visible event. Ids
-// above it belong to a batch that is not complete and may be given again.
-func (tx *Tx) visibleSeries() (uint32, error) {
-	n, err := tx.dict.Len()
-	for ; err == nil && n > 0; n-- {
-		series, err := tx.dict.Get(n)
-		if err != nil {
-			return 0, err
-		}
-		if series.First <= tx.st.head {
-			break
-		}
-	}
-	return n, err
-}
-
-func (t *tables) grow(id uint32) {
-	if n := int(id) + 1 - len(t.skip); n > 0 {
-		t.skip = append(t.skip, make([]bool, n)...)
-		t.sure = append(t.sure, make([]bool, n)...)
-		t.asked = append(t.asked, make([]bool, n)...)
-		t.seen = append(t.seen, make([]*index.Series, n)...)
-	}
-}
-
 // load reads the event of h, once.
 func (s *search) load(h *hit) error {
 	if h.read {
 		return nil
 	}
-	key, v, err := s.cursor.seek(h.id)
+	found, err := s.cursor.seek(h.id)
 	if err != nil {
 		return err
 	}
-	if v == nil {
-		return corruptEvent(key)
+	if !found || s.cursor.rec.series != h.series {
+		return corruptEvent(eventKey(h.id))
 	}
-	h.rec, err = decodeRecord(key, v)
-	if err == nil && h.rec.series != h.series {
-		err = corruptEvent(key)
-	}
-	h.read = true
+	h.rec, h.read = s.cursor.rec, true
 	s.read++
 	s.reads.Events++
+	return nil
+}
+
+// loadContent reads the content of a hit whose event was read.
+func (s *search) loadContent(h *hit) error {
+	if !h.rec.pieces || h.rec.content != nil {
+		return nil
+	}
+	content, err := s.tx.content(h.id, &h.rec)
+	h.rec.content = content
 	return err
 }
 
-// fill sets e from a record. Content aliases the database.
+// fill sets e from a record. Content aliases the database, unless it is large.
 func (tx *Tx) fill(e *event.Event, id int64, r *record) error {
 	series, err := tx.dict.Get(r.series)
 	if err != nil {
 		return err
 	}
+	content, err := tx.content(id, r)
+	if err != nil {
+		return err
+	}
 	*e = event.Event{
 		ID: id, CreatedAt: tx.timeOf(r),
-		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: text(r.content),
+		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: text(content),
 	}
 	return nil
 }

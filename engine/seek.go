@@ -26,7 +26,7 @@ func (tx *Tx) Seek(consumer string, id int64) error {
 	if id < 0 || id > tx.st.head {
 		return invalidf("event %d does not exist, the newest is %d", id, tx.st.head)
 	}
-	if err := tx.forgetDelivery(consumer); err != nil {
+	if err := tx.handBack(consumer); err != nil {
 		return err
 	}
 	return tx.setProgress(consumer, id)

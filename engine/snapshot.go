@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -77,8 +76,7 @@ func (t *Thread) Snapshot(ctx context.Context) (s Snapshot, err error) {
 
 // extraBucket is Bucket for whatever Snapshot and Restore carry as it is.
 func (tx *Tx) extraBucket(name string) (*bbolt.Bucket, error) {
-	own := slices.ContainsFunc(ourBuckets, func(b []byte) bool { return string(b) == name })
-	if own || name == string(bucketChecked) || name == "" {
+	if isOurs(name) || name == string(bucketChecked) || name == string(bucketPieces) || name == "" {
 		return nil, invalidf("bucket %q is not free", name)
 	}
 	if !tx.b.Writable() {

@@ -12,6 +12,7 @@ import (
 	"thread/event"
 	"thread/filter"
 	"thread/index"
+	"thread/lock"
 )
 
 // Subscription is a consumer's standing order: run Handler while there are
@@ -157,8 +158,9 @@ func decodeSubscription(key, value []byte) (*Subscription, error) {
 // from its progress. The subscription is durable when Subscribe returns nil.
 //
 // Subscribe returns ErrSubscriptionExists, changing nothing, ErrInvalid for an
-// empty or overlong field, and *filter.Error for a filter that is not one. An
-// empty filter is none.
+// empty or overlong field, and for a consumer that differs from another only in
+// the case of letters on a file system that does not tell them apart, and
+// *filter.Error for a filter that is not one. An empty filter is none.
 func (t *Thread) Subscribe(ctx context.Context, s Subscription) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -227,13 +229,36 @@ func (tx *Tx) subscribe(s *Subscription) (err error) {
 	if tx.subscriptions.Get(key) != nil {
 		return fmt.Errorf("%w: %q", ErrSubscriptionExists, s.Consumer)
 	}
+	if err := tx.ownFiles(s.Consumer); err != nil {
+		return err
+	}
 	if s.ordinal, err = tx.subscriptions.NextSequence(); err != nil {
 		return err
 	}
 	return tx.subscriptions.Put(key, s.encode())
 }
 
-// Unsubscribe removes a subscription and keeps its progress (contract T-51). It
+// foldsCase is exchanged by tests.
+var foldsCase = lock.FoldsCase
+
+// ownFiles returns ErrInvalid for a consumer whose files in run/ and logs/, its lock
+// among them, would be those of another. Their names stay as they are, so that
+// programs of all versions agree on who has a consumer's lock; so it is the name of
+// the consumer that must differ where the file system does not tell A from a.
+func (tx *Tx) ownFiles(consumer string) error {
+	if !foldsCase(tx.t.path(databaseName)) {
+		return nil
+	}
+	list, err := tx.subscriptionList()
+	for _, s := range list {
+		if lock.SameFile(s.Consumer, consumer) {
+			return invalidf("consumer %q differs from %q only in the case of letters, which this file system does not tell apart", consumer, s.Consumer)
+		}
+	}
+	return err
+}
+
+// Unsubscribe removes a subscription and keeps its progress (T-51). It
 // returns ErrNoSubscription when there is none.
 func (t *Thread) Unsubscribe(ctx context.Context, consumer string) error {
 	return t.Update(ctx, func(tx *Tx) error {

@@ -21,9 +21,18 @@ func TestTornRecordNamesNoSeries(t *testing.T) {
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		events := tx.Bucket(bucketEvents)
-		v := bytes.Clone(events.Get(eventKey(4)))
-		copy(v[1:], "some")
-		return events.Put(eventKey(4), v)
+		key := eventKey(1)
+		v := bytes.Clone(events.Get(key))
+		g, err := openGroup(key, v)
+		var r record
+		for err == nil && g.id < 3 {
+			_, err = g.next(&r)
+		}
+		if err != nil {
+			return err
+		}
+		torn := g.append(v[:len(v)-sumBytes-len(g.rest)], &appended{id: 4, series: 0x736f6d65, at: &timeText{exact: true}, content: "x"})
+		return events.Put(key, append(torn, "torn"...))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

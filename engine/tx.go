@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -14,21 +15,41 @@ import (
 // Tx is one transaction on a thread. It is valid only during the function it was
 // given to, and only on that goroutine.
 type Tx struct {
-	t  *Thread
-	b  *bbolt.Tx
-	st state
+	t      *Thread
+	b      *bbolt.Tx
+	format uint32 // of the file: formatFirst to formatVersion
+	st     state
 
 	meta, events, columns, subscriptions, progress *bbolt.Bucket
+	pieces                                         *bbolt.Bucket // once written to
 	dict                                           *index.Dictionary
 
 	createdAt timeText // the latest created_at, which many events share
-	slab      []byte   // room for new keys and records
+	slab      []byte   // room for new keys and records, in format 1
+	groups    groupWriter
 
 	tail    *tail              // the events behind the last column block, once needed
 	pushed  func(*event.Event) // told of every new event, to write events.jsonl
 	changed bool               // st differs from what is stored
+	pushes  bool               // drafts were pushed, if only duplicates
+	goesOn  bool               // nothing of it is visible before a later transaction
 	keyed   int                // dedupe keys added
+
+	ctx context.Context // ends long work in this transaction; nil where there is none
 }
+
+// ended returns an error once the call that the transaction works for is called
+// off.
+func (tx *Tx) ended() error {
+	if tx.ctx == nil || tx.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(tx.ctx)
+}
+
+// endedEvery is how many records are gone through between two looks at the
+// context.
+const endedEvery = 64
 
 // tail holds the events that no column block covers yet.
 type tail struct {
@@ -62,7 +83,8 @@ func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
 			return nil, fmt.Errorf("%w: no bucket %q", ErrNotDatabase, want.name)
 		}
 		if len(want.name) == len(bucketMeta) {
-			if err := checkFormat(tx.meta.Get(keyFormat)); err != nil {
+			var err error
+			if tx.format, err = decodeFormat(tx.meta.Get(keyFormat)); err != nil {
 				return nil, err
 			}
 		}
@@ -78,7 +100,8 @@ func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
 	if byKey == nil || byID == nil {
 		return nil, fmt.Errorf("%w: no bucket %q", ErrNotDatabase, bucketSeries)
 	}
-	tx.dict = index.NewDictionary(byKey, byID)
+	tx.dict = dictionary(b, tx.meta, byKey, byID, tx.format)
+	tx.groups = groupWriter{events: tx.events, pieces: tx.piecesBucket}
 	if b.Writable() {
 		for _, appended := range []*bbolt.Bucket{tx.events, tx.columns} {
 			if err := index.CheckLast(appended); err != nil {
@@ -95,6 +118,18 @@ func newTx(t *Thread, b *bbolt.Tx) (*Tx, error) {
 	return tx, err
 }
 
+// dictionary returns the series of a database of that format.
+func dictionary(b *bbolt.Tx, meta, byKey, byID *bbolt.Bucket, format uint32) *index.Dictionary {
+	d := index.NewDictionary(byKey, byID)
+	if format >= 2 {
+		open := func(name []byte) func() (*bbolt.Bucket, error) {
+			return func() (*bbolt.Bucket, error) { return index.Bucket(b, name) }
+		}
+		d.WithTypes(meta, open(bucketTypes), open(bucketTypeBlocks))
+	}
+	return d
+}
+
 // Bucket returns the top-level bucket of another package of this program, such
 // as "outbox", and creates it in a write transaction. The names of the engine's
 // own buckets return ErrInvalid; in a read transaction a bucket that is not there
@@ -104,7 +139,8 @@ func (tx *Tx) Bucket(name string) (*bbolt.Bucket, error) {
 	case string(bucketMeta), string(bucketEvents), string(bucketSeries), string(bucketSeriesByID),
 		string(bucketColumns), string(bucketSubscriptions), string(bucketProgress), string(bucketChecked), string(bucketDeliveries),
 		string(bucketDead), string(bucketRetries), string(bucketDedupe), string(bucketDedupeExpiry),
-		string(bucketReceipts), string(bucketScheduled), string(bucketSchedules), "":
+		string(bucketReceipts), string(bucketScheduled), string(bucketSchedules),
+		string(bucketPieces), string(bucketTypes), string(bucketTypeBlocks), "":
 		return nil, invalidf("bucket %q is not free", name)
 	}
 	if !tx.b.Writable() {
@@ -142,7 +178,7 @@ func (tx *Tx) insert(e *event.Event) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.events.Put(tx.newRecord(e, series)); err != nil {
+	if err := tx.putEvent(e, series); err != nil {
 		return err
 	}
 	if err := tx.addToColumn(e.ID, series); err != nil {
@@ -156,6 +192,36 @@ func (tx *Tx) insert(e *event.Event) error {
 		tx.pushed(e)
 	}
 	return nil
+}
+
+// putEvent stores an event in bucket events.
+func (tx *Tx) putEvent(e *event.Event, series uint32) error {
+	if tx.format == 1 {
+		return tx.events.Put(tx.newRecord(e, series))
+	}
+	tx.createdAt.setText(e.CreatedAt)
+	if tx.groups.g.key == nil {
+		if err := tx.groups.resume(); err != nil {
+			return err
+		}
+	}
+	return tx.groups.add(e.ID, series, &tx.createdAt, e.Content)
+}
+
+// piecesBucket returns the bucket for large contents, in a write transaction.
+func (tx *Tx) piecesBucket() (*bbolt.Bucket, error) {
+	if tx.pieces == nil {
+		b, err := tx.later(bucketPieces)
+		if err == nil {
+			err = index.CheckLast(b)
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.FillPercent = 1
+		tx.pieces = b
+	}
+	return tx.pieces, nil
 }
 
 // newRecord returns key and value of an event. bbolt keeps both until the commit,
@@ -209,27 +275,28 @@ func (tx *Tx) loadTail(head int64) (*tail, error) {
 		from = last.Last + 1
 	}
 	t := &tail{}
-	if err := index.CheckPath(tx.events, eventKey(from)); err != nil {
+	c := tx.eventCursor()
+	c.begin = openUnchecked
+	if err := c.from(from); err != nil {
 		return nil, err
 	}
-	var steps index.Steps
-	c := tx.events.Cursor()
-	for k, v := c.Seek(eventKey(from)); k != nil; k, v = c.Next() {
-		if err := steps.Check(tx.events, k); err != nil {
-			return nil, err
-		}
-		id, err := eventID(k)
+	for {
+		more, err := c.next()
 		if err != nil {
 			return nil, err
 		}
-		if id > head {
+		id := c.g.id
+		if !more || id > head {
 			break
 		}
-		if n := len(t.ids); n == index.BlockEvents || n > 0 && id <= t.ids[n-1] || len(v) < 5 {
-			return nil, corruptEvent(k)
+		if id < from {
+			continue
 		}
-		t.ids, t.series = append(t.ids, id), append(t.series, binary.BigEndian.Uint32(v[1:]))
-		t.times.Add(recordMillis(v))
+		if len(t.ids) == index.BlockEvents {
+			return nil, corruptEvent(c.g.key)
+		}
+		t.ids, t.series = append(t.ids, id), append(t.series, c.rec.series)
+		t.times.Add(c.rec.at, c.rec.verbatim == nil)
 	}
 	if int64(len(t.ids)) != tx.st.tail {
 		return nil, fmt.Errorf("%w: %d events behind the last column block, expected %d", ErrCorrupt, len(t.ids), tx.st.tail)
@@ -247,8 +314,15 @@ func eventID(key []byte) (int64, error) {
 
 // saveState writes the state if the transaction changed it.
 func (tx *Tx) saveState() error {
-	if !tx.changed {
-		return nil
+	if err := tx.groups.flush(); err != nil {
+		return err
+	}
+	atLeast := 0
+	if tx.goesOn {
+		atLeast = maxFresh
+	}
+	if err := tx.dict.Flush(atLeast); err != nil || !tx.changed {
+		return err
 	}
 	return tx.meta.Put(keyState, tx.st.encode())
 }
@@ -262,38 +336,29 @@ func (tx *Tx) eventsAfter(after int64, fn func(e *event.Event) error) error {
 	if after == math.MaxInt64 {
 		return nil
 	}
-	var e event.Event
-	last := after
-	if err := index.CheckPath(tx.events, eventKey(after+1)); err != nil {
+	c := tx.eventCursor()
+	if err := c.from(after + 1); err != nil {
 		return err
 	}
-	var steps index.Steps
-	c := tx.events.Cursor()
-	for k, v := c.Seek(eventKey(after + 1)); k != nil; k, v = c.Next() {
-		if err := steps.Check(tx.events, k); err != nil {
+	var e event.Event
+	for n := 1; ; n++ {
+		if n%endedEvery == 0 {
+			if err := tx.ended(); err != nil {
+				return err
+			}
+		}
+		more, err := c.next()
+		if !more || err != nil || c.g.id > tx.st.head {
 			return err
 		}
-		id, err := eventID(k)
-		if err != nil {
-			return err
+		if c.g.id <= after {
+			continue
 		}
-		if id > tx.st.head {
-			return nil
-		}
-		if id <= last {
-			return corruptEvent(k)
-		}
-		last = id
-		r, err := decodeRecord(k, v)
-		if err != nil {
-			return err
-		}
-		if err := tx.fill(&e, id, &r); err != nil {
+		if err := tx.fill(&e, c.g.id, &c.rec); err != nil {
 			return err
 		}
 		if err := fn(&e); err != nil {
 			return err
 		}
 	}
-	return nil
 }

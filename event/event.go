@@ -3,8 +3,7 @@
 //
 // # JSON form
 //
-// One line of compact JSON with the keys in this order (seed 000, section 4.1;
-// contract T-24, T-25, T-38):
+// One line of compact JSON with the keys in this order (T-24, T-25, T-38):
 //
 //	{"id":7,"created_at":"2026-03-18T10:30:00.123Z","source":"self","type":"record","subtype":null,"content":"…"}
 //
@@ -15,11 +14,12 @@ package event
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// The bounds of the fields, in bytes (contract T-29).
+// The bounds of the fields, in bytes (T-29).
 const (
 	MaxNameBytes    = 4096     // source, type, subtype, and a consumer's id
 	MaxContentBytes = 64 << 20 // content
@@ -67,6 +67,14 @@ func Text(s string) *string { return &s }
 // ErrInvalid is wrapped by every error of Validate and ParseDraft.
 var ErrInvalid = errors.New("invalid event")
 
+// ErrNotText is wrapped, and wraps ErrInvalid, where text is not valid UTF-8.
+var ErrNotText error = notText{}
+
+type notText struct{}
+
+func (notText) Error() string { return ErrInvalid.Error() }
+func (notText) Unwrap() error { return ErrInvalid }
+
 // Validate reports the first thing that keeps d from being stored: an empty
 // source or type, a field over its bound, or text that is not valid UTF-8.
 // The error wraps ErrInvalid.
@@ -102,9 +110,40 @@ func checkText(field, s string, maxBytes int) error {
 		return fmt.Errorf("%w: %s is %d bytes long, the limit is %d", ErrInvalid, field, len(s), maxBytes)
 	}
 	if !utf8.ValidString(s) {
-		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
+		return fmt.Errorf("%w: %s is not valid UTF-8", ErrNotText, field)
 	}
 	return nil
+}
+
+// ToValidUTF8 puts U+FFFD in the place of each byte of source, type, subtype and
+// content that is not valid UTF-8, and returns how many there were. Whoever pushes
+// decides whether to call it: drafts that are not valid are refused everywhere. A
+// dedupe key is a name and stays as it is.
+func (d *Draft) ToValidUTF8() (replaced int) {
+	fields := []*string{&d.Source, &d.Type, &d.Content}
+	if d.Subtype != nil {
+		d.Subtype = Text(*d.Subtype) // the caller's text stays
+		fields = append(fields, d.Subtype)
+	}
+	for _, f := range fields {
+		s, n := toValidUTF8(*f)
+		*f, replaced = s, replaced+n
+	}
+	return replaced
+}
+
+func toValidUTF8(s string) (valid string, replaced int) {
+	if utf8.ValidString(s) {
+		return s, 0
+	}
+	b := make([]byte, 0, len(s)+2) // for one; more make it grow
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") {
+			replaced++
+		}
+		b = utf8.AppendRune(b, r)
+	}
+	return string(b), replaced
 }
 
 // FormatTime returns t as created_at text, in UTC, cut to milliseconds.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -14,6 +16,12 @@ const hexDigits = "0123456789abcdef"
 // are not valid UTF-8, which only an imported event can hold, are written as
 // U+FFFD each, because JSON cannot carry them.
 func (e *Event) AppendJSON(dst []byte) []byte {
+	dst = appendEscaped(e.appendBeforeContent(dst), e.Content)
+	return append(dst, `"}`...)
+}
+
+// appendBeforeContent appends the JSON form up to the text of the content.
+func (e *Event) appendBeforeContent(dst []byte) []byte {
 	dst = append(dst, `{"id":`...)
 	dst = strconv.AppendInt(dst, e.ID, 10)
 	dst = append(dst, `,"created_at":`...)
@@ -28,9 +36,61 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	} else {
 		dst = AppendString(dst, *e.Subtype)
 	}
-	dst = append(dst, `,"content":`...)
-	dst = AppendString(dst, e.Content)
-	return append(dst, '}')
+	return append(dst, `,"content":"`...)
+}
+
+// linePieceBytes is how much content is escaped at a time.
+const linePieceBytes = 32 << 10
+
+// WriteJSON writes what AppendJSON appends, a large content in pieces: the JSON form
+// of one of 64 MiB can be six times as long. Buf is room to work with; it is
+// returned, grown, for the next call.
+func (e *Event) WriteJSON(w io.Writer, buf []byte) ([]byte, error) { return e.write(w, buf, `"}`) }
+
+// WriteLine is WriteJSON with a newline.
+func (e *Event) WriteLine(w io.Writer, buf []byte) ([]byte, error) { return e.write(w, buf, "\"}\n") }
+
+func (e *Event) write(w io.Writer, buf []byte, end string) ([]byte, error) {
+	buf = e.appendBeforeContent(buf[:0])
+	rest := e.Content
+	for len(rest) > linePieceBytes {
+		n := pieceEnd(rest)
+		buf = appendEscaped(buf, rest[:n])
+		rest = rest[n:]
+		if _, err := w.Write(buf); err != nil {
+			return buf, err
+		}
+		buf = buf[:0]
+	}
+	buf = append(appendEscaped(buf, rest), end...)
+	_, err := w.Write(buf)
+	return buf, err
+}
+
+// pieceEnd returns where to cut s, so that no character is cut.
+func pieceEnd(s string) int {
+	for n := linePieceBytes; n > linePieceBytes-utf8.UTFMax; n-- {
+		if utf8.RuneStart(s[n]) {
+			return n
+		}
+	}
+	return linePieceBytes // not valid UTF-8, whichever way it is cut
+}
+
+// LineLen returns how many bytes WriteLine writes.
+func (e *Event) LineLen() int {
+	var n lengthWriter
+	if _, err := e.WriteLine(&n, make([]byte, 0, linePieceBytes)); err != nil {
+		panic(err)
+	}
+	return int(n)
+}
+
+type lengthWriter int
+
+func (n *lengthWriter) Write(b []byte) (int, error) {
+	*n += lengthWriter(len(b))
+	return len(b), nil
 }
 
 // MarshalJSON is AppendJSON for encoding/json.
@@ -38,9 +98,13 @@ func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
 // AppendString appends s as a JSON string, quotes included, escaped as
 // JavaScript's JSON.stringify does: only what JSON requires, so that '<', '/',
-// U+2028 and all non-ASCII text stay as they are (contract T-25).
+// U+2028 and all non-ASCII text stay as they are (T-25).
 func AppendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
+	return append(appendEscaped(append(dst, '"'), s), '"')
+}
+
+// appendEscaped is AppendString without the quotes.
+func appendEscaped(dst []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		if len(s)-i >= 8 && plain8(s[i:]) {
@@ -82,8 +146,7 @@ func AppendString(dst []byte, s string) []byte {
 		i++
 		start = i
 	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
+	return append(dst, s[start:]...)
 }
 
 // plain8 reports whether the first 8 bytes of s are ASCII that needs no escape.
@@ -98,17 +161,34 @@ func plain8[T string | []byte](s T) bool {
 }
 
 // ParseDraft reads one line of a batch: a JSON object with non-empty text
-// source and type, content, and optionally subtype and dedupe_key. Other keys are ignored and
-// of a repeated key the last counts, so that events.jsonl can be pushed again.
-// Content that is not a string is kept as its compact JSON. The draft is
-// validated, and does not alias line. Every error wraps ErrInvalid. Contract
-// T-31, T-33.
+// source and type, content, and optionally subtype and dedupe_key. Other keys are
+// ignored and of a repeated key the last counts, so that events.jsonl can be
+// pushed again. A number as source, type or subtype is taken as its text, as it is
+// written; content that is not a string is kept as its compact JSON. The draft is
+// validated, and does not alias line. Every error wraps ErrInvalid, and that of
+// text that is not valid ErrNotText.
 func ParseDraft(line []byte) (Draft, error) {
-	var d Draft
-	switch {
-	case !utf8.Valid(line):
-		return d, fmt.Errorf("%w: not valid UTF-8", ErrInvalid)
-	case !validJSON(line):
+	p := draftParser{strict: true}
+	return p.parse(line)
+}
+
+// ParseDraftLossy is ParseDraft for clients that cut texts anywhere: bytes that are
+// not valid UTF-8, and a \u escape that is half of a surrogate pair, become U+FFFD
+// each, as other readers of JSON have it, and are counted. A dedupe key is a name:
+// changed, it could be another one's, so it is refused as by ParseDraft.
+func ParseDraftLossy(line []byte) (d Draft, replaced int, err error) {
+	var p draftParser
+	d, err = p.parse(line)
+	return d, p.replaced, err
+}
+
+type draftParser struct {
+	strict   bool // refuse text that is not valid
+	replaced int
+}
+
+func (p *draftParser) parse(line []byte) (d Draft, err error) {
+	if !validJSON(line) {
 		return d, fmt.Errorf("%w: not valid JSON", ErrInvalid)
 	}
 	var source, typ, subtype, content, dedupeKey []byte
@@ -119,11 +199,7 @@ func ParseDraft(line []byte) (Draft, error) {
 	// validJSON has checked the syntax, so the walk only has to find the ends.
 	for rest = skipSpace(rest[1:]); rest[0] != '}'; {
 		key, value, tail := nextMember(rest)
-		name, err := decodeString(key)
-		if err != nil {
-			return d, err
-		}
-		switch name {
+		switch name, _ := decodeString(key); name {
 		case "source":
 			source = value
 		case "type":
@@ -137,53 +213,79 @@ func ParseDraft(line []byte) (Draft, error) {
 		}
 		rest = tail
 	}
-	var err error
-	if d.Source, err = textMember("source", source); err != nil {
+	if d.Source, err = p.name("source", source); err != nil {
 		return d, err
 	}
-	if d.Type, err = textMember("type", typ); err != nil {
+	if d.Type, err = p.name("type", typ); err != nil {
 		return d, err
 	}
-	if subtype != nil && subtype[0] != 'n' {
-		s, err := textMember("subtype", subtype)
+	if !isNull(subtype) {
+		s, err := p.name("subtype", subtype)
 		if err != nil {
 			return d, err
 		}
 		d.Subtype = &s
 	}
-	if dedupeKey != nil && dedupeKey[0] != 'n' {
-		if d.DedupeKey, err = textMember("dedupe_key", dedupeKey); err != nil {
+	if !isNull(dedupeKey) {
+		strict := draftParser{strict: true}
+		if d.DedupeKey, err = strict.text("dedupe_key", dedupeKey); err != nil {
 			return d, err
 		}
 		if d.DedupeKey == "" {
 			return d, fmt.Errorf("%w: dedupe_key is empty", ErrInvalid)
 		}
 	}
-	switch {
-	case content == nil || content[0] == 'n':
-		return d, fmt.Errorf("%w: content is missing", ErrInvalid)
-	case content[0] == '"':
-		if d.Content, err = decodeString(content); err != nil {
-			return d, err
-		}
-	default:
-		var buf bytes.Buffer
-		if err := json.Compact(&buf, content); err != nil {
-			return d, fmt.Errorf("%w: content: %w", ErrInvalid, err)
-		}
-		d.Content = buf.String()
+	if d.Content, err = p.content(content); err != nil {
+		return d, err
 	}
 	return d, d.Validate()
 }
 
-func textMember(name string, value []byte) (string, error) {
-	if value == nil || value[0] == 'n' {
-		return "", fmt.Errorf("%w: %s is missing", ErrInvalid, name)
+// isNull reports whether a member is missing or null.
+func isNull(value []byte) bool { return value == nil || value[0] == 'n' }
+
+// name returns the text of a member that is to be a string, or a number.
+func (p *draftParser) name(field string, value []byte) (string, error) {
+	if !isNull(value) && (value[0] == '-' || value[0] >= '0' && value[0] <= '9') {
+		return string(value), nil
+	}
+	return p.text(field, value)
+}
+
+func (p *draftParser) content(value []byte) (string, error) {
+	if !isNull(value) && value[0] != '"' {
+		var buf bytes.Buffer
+		if err := json.Compact(&buf, value); err != nil {
+			return "", fmt.Errorf("%w: content: %w", ErrInvalid, err)
+		}
+		return p.valid("content", buf.String(), 0)
+	}
+	return p.text("content", value)
+}
+
+func (p *draftParser) text(field string, value []byte) (string, error) {
+	if isNull(value) {
+		return "", fmt.Errorf("%w: %s is missing", ErrInvalid, field)
 	}
 	if value[0] != '"' {
-		return "", fmt.Errorf("%w: %s is not a string", ErrInvalid, name)
+		return "", fmt.Errorf("%w: %s is not a string", ErrInvalid, field)
 	}
-	return decodeString(value)
+	s, halves := decodeString(value)
+	return p.valid(field, s, halves)
+}
+
+// valid returns the text of a field in which so many halves of surrogate pairs
+// are replaced already.
+func (p *draftParser) valid(field, s string, halves int) (string, error) {
+	if p.strict {
+		if halves > 0 {
+			return "", fmt.Errorf("%w: %s has half of a surrogate pair in a \\u escape", ErrNotText, field)
+		}
+		return s, nil // Validate sees the rest
+	}
+	s, n := toValidUTF8(s)
+	p.replaced += halves + n
+	return s, nil
 }
 
 // nextMember splits `"key" : value , …` and returns what follows the comma, or
@@ -250,20 +352,36 @@ func valueEnd(b []byte) int {
 	return len(b)
 }
 
-// decodeString returns the text of a valid JSON string. A \u escape that is
-// half of a surrogate pair is refused: encoding/json would replace it silently.
-func decodeString(raw []byte) (string, error) {
+// decodeString returns the text of a valid JSON string. A \u escape that is half
+// of a surrogate pair becomes U+FFFD; halves counts them.
+func decodeString(raw []byte) (s string, halves int) {
 	text := raw[1 : len(raw)-1]
 	i := bytes.IndexByte(text, '\\')
 	if i < 0 {
-		return string(text), nil
+		return string(text), 0
 	}
 	plain := make([]byte, 0, len(text))
 	for ; i >= 0; i = bytes.IndexByte(text, '\\') {
+		plain = append(plain, text[:i]...)
 		c := text[i+1]
+		text = text[i+2:]
 		switch c {
 		case 'u':
-			return decodeUnicode(raw)
+			r := escapedUnit(text)
+			text = text[4:]
+			if utf16.IsSurrogate(r) {
+				pair := utf8.RuneError
+				if len(text) >= 6 && text[0] == '\\' && text[1] == 'u' {
+					pair = utf16.DecodeRune(r, escapedUnit(text[2:]))
+				}
+				if r = pair; r == utf8.RuneError {
+					halves++
+				} else {
+					text = text[6:]
+				}
+			}
+			plain = utf8.AppendRune(plain, r)
+			continue
 		case 'b':
 			c = '\b'
 		case 'f':
@@ -275,49 +393,12 @@ func decodeString(raw []byte) (string, error) {
 		case 't':
 			c = '\t'
 		}
-		plain = append(append(plain, text[:i]...), c)
-		text = text[i+2:]
+		plain = append(plain, c)
 	}
-	return string(append(plain, text...)), nil
+	return string(append(plain, text...)), halves
 }
 
-func decodeUnicode(raw []byte) (string, error) {
-	if hasLoneSurrogate(raw) {
-		return "", fmt.Errorf("%w: half of a surrogate pair in a \\u escape", ErrInvalid)
-	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	return s, nil
-}
-
-func hasLoneSurrogate(raw []byte) bool {
-	for i := 0; i < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		i++
-		if raw[i] != 'u' {
-			continue
-		}
-		u := escapedUnit(raw[i+1:])
-		i += 4
-		if u < 0xD800 || u > 0xDFFF {
-			continue
-		}
-		if u >= 0xDC00 || i+2 >= len(raw) || raw[i+1] != '\\' || raw[i+2] != 'u' {
-			return true
-		}
-		if low := escapedUnit(raw[i+3:]); low < 0xDC00 || low > 0xDFFF {
-			return true
-		}
-		i += 6
-	}
-	return false
-}
-
-func escapedUnit(hex []byte) uint64 {
+func escapedUnit(hex []byte) rune {
 	u, _ := strconv.ParseUint(string(hex[:4]), 16, 32) // validJSON saw four hex digits
-	return u
+	return rune(u)
 }

@@ -19,7 +19,7 @@ func (f *frame) concat(a, b value) value {
 	return textValue(x + y)
 }
 
-// arithmetic is a binary operator on numbers (semantics.md, section 9).
+// arithmetic is a binary operator on numbers (docs/spec/filter.md, section 9).
 func arithmetic(o op, a, b value) value {
 	if a.k == null || b.k == null {
 		return value{}

@@ -72,7 +72,10 @@ type columns uint8
 func (c column) set() columns { return 1 << c }
 
 // seriesColumns are those a series fixes.
-const seriesColumns columns = 1<<colSource | 1<<colType | 1<<colSubtype
+const seriesColumns columns = 1<<colSource | typeColumns
+
+// typeColumns are those that the series of one type and subtype share.
+const typeColumns columns = 1<<colType | 1<<colSubtype
 
 // node is one node of the syntax tree. Parentheses leave no node.
 type node struct {

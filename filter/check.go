@@ -22,7 +22,7 @@ func (c *checker) fail(pos int, what, hint string) {
 // condition checks a node whose truth is asked for and that is reached from the
 // root through AND, OR, NOT, IS TRUE and IS NULL only. Under it, and nowhere
 // else, an operand of a comparison may carry COLLATE: anywhere deeper SQLite lets
-// the collation leak out of sub-expressions (semantics.md, section 6).
+// the collation leak out of sub-expressions (docs/spec/filter.md, section 6).
 func (c *checker) condition(n *node) {
 	switch n.op {
 	case opNot, opIsTrue, opIsNull:

@@ -15,7 +15,7 @@ const (
 )
 
 // compare orders two values that are not NULL, after affinity: numbers before
-// texts, numbers by value, texts by collation (semantics.md, section 6).
+// texts, numbers by value, texts by collation (docs/spec/filter.md, section 6).
 func compare(a, b value, c collation) int {
 	switch {
 	case a.k == text && b.k == text:

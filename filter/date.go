@@ -2,7 +2,7 @@ package filter
 
 // Date functions after SQLite's date.c: all arithmetic is in milliseconds since
 // Julian day 0, and a date remembers whether it was given as year, month and day
-// or as a number until something needs the other form (semantics.md, section 11).
+// or as a number until something needs the other form (docs/spec/filter.md, section 11).
 
 const (
 	dayMillis     = 86_400_000

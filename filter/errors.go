@@ -11,7 +11,7 @@ import (
 // ErrRuntime is wrapped by the errors of Match.
 var ErrRuntime = errors.New("filter failed")
 
-// The errors that an event can cause (semantics.md, section 13).
+// The errors that an event can cause (docs/spec/filter.md, section 13).
 var (
 	errJSON     = fmt.Errorf("%w: malformed JSON", ErrRuntime)
 	errOverflow = fmt.Errorf("%w: integer overflow in abs()", ErrRuntime)

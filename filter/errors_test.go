@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestRefusals pins what is refused, where, and what the user is told to write.
+// T-68, T-69: TestRefusals pins what is refused, where, and what the user is told to write.
 // The caret stands under offset in Excerpt.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {

@@ -9,6 +9,8 @@ type frame struct {
 	row Row
 	now int64 // milliseconds since Julian day 0
 	err error
+
+	known columns // that row holds, for outcome
 }
 
 func (f *frame) fail(err error) value {

@@ -78,7 +78,7 @@ func override(t *testing.T, r *Row, text string) {
 	}
 }
 
-// TestFacts evaluates every expression for its value. An expression that SQLite
+// T-67: TestFacts evaluates every expression for its value. An expression that SQLite
 // has and we refuse is allowed; one that we accept must agree.
 func TestFacts(t *testing.T) {
 	refused := 0

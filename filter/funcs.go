@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// call evaluates a function (semantics.md, section 10).
+// call evaluates a function (docs/spec/filter.md, section 10).
 func (f *frame) call(n *node) value {
 	switch n.fn {
 	case fnCoalesce:
@@ -170,7 +170,7 @@ func mapASCII(s string, m func(byte) byte) string {
 	return s
 }
 
-// substr is SQLite's substr on characters, for any int64 (semantics.md, section
+// substr is SQLite's substr on characters, for any int64 (docs/spec/filter.md, section
 // 10, after substrFunc in func.c). Without a count, SQLite takes the longest text
 // that it can hold: from farther left than that before the text, nothing is left.
 func substr(s string, from, count value, counted bool) string {

@@ -6,7 +6,7 @@ import (
 )
 
 // generator writes random filters of the language in which all versions of
-// SQLite agree (semantics.md, section 15). pick gives a number in [0, n).
+// SQLite agree (docs/spec/filter.md, section 15). pick gives a number in [0, n).
 //
 // plain leaves out what builds new texts, risky adds what fails on some events,
 // exact adds what only SQLite 3.49 computes as we do, and columns, if given, are

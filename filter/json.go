@@ -1,7 +1,7 @@
 package filter
 
 // JSON texts are read in place: validating one and finding a value in it
-// allocate nothing. Only RFC 8259 is read (semantics.md, section 12).
+// allocate nothing. Only RFC 8259 is read (docs/spec/filter.md, section 12).
 
 // maxJSONDepth is SQLite's JSON_MAX_DEPTH.
 const maxJSONDepth = 1000

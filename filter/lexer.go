@@ -28,7 +28,7 @@ type token struct {
 	word     word // of a tokName
 }
 
-// lexer cuts a filter into tokens (semantics.md, section 2).
+// lexer cuts a filter into tokens (docs/spec/filter.md, section 2).
 type lexer struct {
 	src string
 	pos int

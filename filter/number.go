@@ -28,7 +28,7 @@ func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // scanNumber reads the numeric prefix of s: white space, a sign, digits with an
-// optional fraction, and an exponent when a digit follows it (semantics.md,
+// optional fraction, and an exponent when a digit follows it (docs/spec/filter.md,
 // section 5). It is INTEGER without fraction and exponent, if it fits.
 func scanNumber(s string) scanned {
 	i := 0
@@ -184,7 +184,7 @@ func scanInteger(s string) int64 {
 func formatInt(i int64) string { return strconv.FormatInt(i, 10) }
 
 // formatReal is SQLite's %!.15g: 15 significant digits, always with a point,
-// with an exponent below 1e-4 and from 1e15 on (semantics.md, section 5).
+// with an exponent below 1e-4 and from 1e15 on (docs/spec/filter.md, section 5).
 func formatReal(f float64) string {
 	switch {
 	case f == 0:

@@ -19,7 +19,7 @@ type oracle struct {
 // so that SQLite evaluates conditions in the order they are written.
 func newOracle(t testing.TB, rows []Row) *oracle {
 	if !slices.Contains(sql.Drivers(), "sqlite") {
-		t.Skip("built without SQLite (-tags nosqlite)")
+		t.Skip("built without SQLite (-tags nooracle)")
 	}
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

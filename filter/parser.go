@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// The precedence levels of SQLite (semantics.md, section 3). A right operand is
+// The precedence levels of SQLite (docs/spec/filter.md, section 3). A right operand is
 // read one level higher: all binary operators associate to the left.
 const (
 	levelOr = iota + 1

@@ -186,16 +186,21 @@ func idBound(o op, v value) intRange {
 	return allInts
 }
 
-// textRange is low <= x, and x < high if it is bounded.
+// textRange is low <= x, and x < high if it is bounded, and x begins with prefix
+// when its ASCII letters are put in lower case.
 type textRange struct {
 	low, high string
 	bounded   bool
+	prefix    string
 }
 
 func (a textRange) empty() bool { return a.bounded && a.low >= a.high }
 
 func (a textRange) and(b textRange) textRange {
-	r := textRange{low: max(a.low, b.low)}
+	r := textRange{low: max(a.low, b.low), prefix: a.prefix}
+	if len(b.prefix) > len(a.prefix) {
+		r.prefix = b.prefix
+	}
 	switch {
 	case a.bounded && b.bounded:
 		r.high, r.bounded = min(a.high, b.high), true
@@ -214,10 +219,14 @@ func (a textRange) or(b textRange) textRange {
 	case b.empty():
 		return a
 	}
-	if !a.bounded || !b.bounded {
-		return textRange{low: min(a.low, b.low)}
+	r := textRange{low: min(a.low, b.low), prefix: a.prefix}
+	for !strings.HasPrefix(b.prefix, r.prefix) {
+		r.prefix = r.prefix[:len(r.prefix)-1]
 	}
-	return textRange{low: min(a.low, b.low), high: max(a.high, b.high), bounded: true}
+	if a.bounded && b.bounded {
+		r.high, r.bounded = max(a.high, b.high), true
+	}
+	return r
 }
 
 // SourceRange returns the bounds that source must lie in, by bytes, for the
@@ -228,6 +237,18 @@ func (a textRange) or(b textRange) textRange {
 func (f *Filter) SourceRange() (low, high string, exact bool) {
 	r := f.textRange(colSource)
 	return r.low, r.high, r.bounded && r.high == r.low+"\x00"
+}
+
+// SourcePrefix returns what source must begin with, when its ASCII letters are put
+// in lower case, for the filter to match or to fail. LIKE folds letters, so that
+// the bounds of SourceRange are wide for it: from 'A:%' to 'a:%' lies nearly
+// everything.
+func (f *Filter) SourcePrefix() string { return f.textRange(colSource).prefix }
+
+// TypeRange is SourceRange for type.
+func (f *Filter) TypeRange() (low, high string) {
+	r := f.textRange(colType)
+	return r.low, r.high
 }
 
 // CreatedAtRange is SourceRange for the text of created_at.
@@ -301,7 +322,7 @@ func textBound(o op, s string) textRange {
 	after := s + "\x00" // the least text after s
 	switch o {
 	case opEq, opIs:
-		return textRange{low: s, high: after, bounded: true}
+		return textRange{low: s, high: after, bounded: true, prefix: lowerPrefix(s)}
 	case opLt:
 		return textRange{high: s, bounded: true}
 	case opLe:
@@ -355,5 +376,14 @@ func prefixed(low, high string) textRange {
 		return textRange{}
 	}
 	last := len(high) - 1
-	return textRange{low: low, high: high[:last] + string(rune(high[last]+1)), bounded: true}
+	return textRange{low: low, high: high[:last] + string(rune(high[last]+1)), bounded: true, prefix: lowerPrefix(high)}
+}
+
+// lowerPrefix is the ASCII characters that s begins with, in lower case.
+func lowerPrefix(s string) string {
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s) && s[i] < 0x80; i++ {
+		b = append(b, lowerASCII(s[i]))
+	}
+	return string(b)
 }

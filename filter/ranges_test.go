@@ -2,6 +2,7 @@ package filter
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -12,13 +13,15 @@ func TestRangesAreSound(t *testing.T) {
 	for i, s := range []string{"internal", "INTERNAL:", "Internal:x", "a", "a\x00b", "a\x80", "ab", "b", "self\x00", "Self"} {
 		rows = append(rows, Row{ID: int64(i - 5), CreatedAt: s, Source: s, Type: "t", Content: s})
 	}
-	bySource, byTime, byID, exacts := 0, 0, 0, 0
-	for _, columns := range [][]string{nil, {"id", "source"}, {"created_at", "source", "id"}} {
+	bySource, byTime, byID, exacts, byPrefix, byType := 0, 0, 0, 0, 0, 0
+	for _, columns := range [][]string{nil, {"id", "source"}, {"created_at", "source", "id"}, {"source", "type"}} {
 		randomFilters(t, checks(t)/4, columns, func(f *Filter) {
 			m := f.Matcher()
 			low, high, exact := f.SourceRange()
 			from, to := f.CreatedAtRange()
 			first, last := f.IDRange()
+			prefix := f.SourcePrefix()
+			lowType, highType := f.TypeRange()
 			if exact {
 				exacts++
 			}
@@ -29,6 +32,12 @@ func TestRangesAreSound(t *testing.T) {
 				case r.Source < low || high != "" && r.Source >= high || exact && r.Source != low:
 					bySource++
 					outside = "SourceRange"
+				case !strings.HasPrefix(lowerPrefix(r.Source), prefix):
+					byPrefix++
+					outside = "SourcePrefix"
+				case r.Type < lowType || highType != "" && r.Type >= highType:
+					byType++
+					outside = "TypeRange"
 				case r.CreatedAt < from || to != "" && r.CreatedAt >= to:
 					byTime++
 					outside = "CreatedAtRange"
@@ -44,6 +53,9 @@ func TestRangesAreSound(t *testing.T) {
 				}
 			}
 		})
+	}
+	if byPrefix < 100 || byType < 1000 {
+		t.Errorf("outside of a range: %d by prefix, %d by type: the test proves little", byPrefix, byType)
 	}
 	if bySource < 1000 || byTime < 1000 || byID < 1000 || exacts < 20 {
 		t.Errorf("outside of a range: %d by source (%d exact), %d by time, %d by id: the test proves little", bySource, exacts, byTime, byID)

@@ -16,11 +16,21 @@ const (
 // condition that could fail is reached; Yes that it is true. It allocates
 // nothing for comparisons, LIKE, IN and IS NULL.
 func (f *Filter) Series(source, typ, subtype string, hasSubtype bool) Verdict {
-	if f.root == nil {
+	fr := frame{row: Row{Source: source, Type: typ, Subtype: subtype, HasSubtype: hasSubtype}, known: seriesColumns}
+	return fr.verdict(f.root)
+}
+
+// Type is Series for all series of a type and subtype, whatever their source.
+func (f *Filter) Type(typ, subtype string, hasSubtype bool) Verdict {
+	fr := frame{row: Row{Type: typ, Subtype: subtype, HasSubtype: hasSubtype}, known: typeColumns}
+	return fr.verdict(f.root)
+}
+
+func (f *frame) verdict(root *node) Verdict {
+	if root == nil {
 		return Yes
 	}
-	fr := frame{row: Row{Source: source, Type: typ, Subtype: subtype, HasSubtype: hasSubtype}}
-	switch fr.outcome(f.root, true) {
+	switch f.outcome(root, true) {
 	case mayHold:
 		return Yes
 	case mayNot:
@@ -42,7 +52,7 @@ func (o outcome) flip() outcome {
 	return o&mayFail | o&mayHold<<1 | o&mayNot>>1
 }
 
-// outcome is holds with only the columns of a series known.
+// outcome is holds with only some columns known.
 func (f *frame) outcome(n *node, want bool) outcome {
 	switch n.op {
 	case opNot:
@@ -72,7 +82,7 @@ func (f *frame) outcome(n *node, want bool) outcome {
 			return f.choice(n.args[0], n.args[1], n.args[2], want)
 		}
 	}
-	if n.uses&^seriesColumns != 0 || n.now {
+	if n.uses&^f.known != 0 || n.now {
 		if n.fails {
 			return mayHold | mayNot | mayFail
 		}

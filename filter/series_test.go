@@ -32,13 +32,18 @@ func seriesRows(r Row, rows []Row) []Row {
 // filter for events of it: No must not match or fail on any, Yes match all.
 func TestSeriesIsSound(t *testing.T) {
 	rows := append(nastyRows(), nulRows()...)
-	said := map[Verdict]int{}
+	said, ofTypes := map[Verdict]int{}, 0
 	for _, columns := range [][]string{nil, {"source", "type", "subtype", "content"}} {
 		randomFilters(t, checks(t)/8, columns, func(f *Filter) {
 			m := f.Matcher()
 			for _, r := range rows {
 				v := f.Series(r.Source, r.Type, r.Subtype, r.HasSubtype)
 				said[v]++
+				if byType := f.Type(r.Type, r.Subtype, r.HasSubtype); byType != Depends && byType != v {
+					t.Fatalf("%q: verdict %d for the type of series (%q, %q, %q, %v), %d for the series", f.Text(), byType, r.Source, r.Type, r.Subtype, r.HasSubtype, v)
+				} else if byType == No {
+					ofTypes++
+				}
 				if v == Depends {
 					continue
 				}
@@ -51,6 +56,9 @@ func TestSeriesIsSound(t *testing.T) {
 				}
 			}
 		})
+	}
+	if ofTypes < 1000 {
+		t.Errorf("a type was ruled out only %d times: the test proves little", ofTypes)
 	}
 	for _, v := range []Verdict{Depends, No, Yes} {
 		if said[v] < 1000 {

@@ -16,7 +16,7 @@ import (
 // translate turns a checked tree into an expr program over a *frame.
 //
 // expr has no NULL of SQL's kind, so a condition is translated by polarity
-// (semantics.md, section 16): "it is true" and "it is false" are two programs of
+// (docs/spec/filter.md, section 16): "it is true" and "it is false" are two programs of
 // two values, both false for NULL. AND, OR, NOT, IS TRUE, CASE and iif become
 // &&, ||, ! and ?: of expr; every other condition is a leaf, a Go function of
 // the frame called with $env. Each node is translated once, so the program is as

@@ -3,7 +3,7 @@ package filter
 // SQLite reads UTF-8 its own way: a byte from 0xC0 on begins a character and
 // takes every continuation byte that follows; a continuation byte elsewhere is a
 // character of its own. For valid UTF-8 this is the usual reading, and imported
-// texts need not be valid (semantics.md, section 14).
+// texts need not be valid (docs/spec/filter.md, section 14).
 
 // readChar decodes the character at s[i], which must exist, and gives the offset
 // after it: sqlite3Utf8Read in utf.c.

@@ -29,7 +29,7 @@ type value struct {
 func intValue(i int64) value   { return value{k: integer, i: i} }
 func textValue(s string) value { return value{k: text, s: s} }
 
-// realValue makes a REAL; NaN is NULL (semantics.md, section 5).
+// realValue makes a REAL; NaN is NULL (docs/spec/filter.md, section 5).
 func realValue(f float64) value {
 	if math.IsNaN(f) {
 		return value{}
@@ -77,7 +77,7 @@ func (t tri) value() value {
 	return boolValue(t == isTrue)
 }
 
-// truth is the value read as a condition (semantics.md, section 5): a number is
+// truth is the value read as a condition (docs/spec/filter.md, section 5): a number is
 // true when it is not zero, a text when its numeric prefix is not zero.
 func (v value) truth() tri {
 	switch v.k {
@@ -178,7 +178,7 @@ func (v value) withTextAffinity() value {
 	return v
 }
 
-// cast is CAST(v AS a) (semantics.md, section 9).
+// cast is CAST(v AS a) (docs/spec/filter.md, section 9).
 func (v value) cast(a affinity) value {
 	if v.k == null {
 		return v

@@ -36,6 +36,9 @@ func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket,
 				return err
 			}
 		}
+		if err := d.Flush(0); err != nil {
+			return err
+		}
 		ids, of := make([]int64, BlockEvents), make([]uint32, BlockEvents)
 		for n := range blocks {
 			var times Times
@@ -66,16 +69,16 @@ func BenchmarkBlocks(b *testing.B) {
 	for _, series := range []int{200, 20_000, 70_000} {
 		b.Run(fmt.Sprintf("series=%d", series), func(b *testing.B) {
 			benchIndex(b, 100, series, func(columns *bbolt.Bucket, _ *Dictionary) {
-				skip := make([]bool, series+1)
-				for i := range skip {
-					skip[i] = true
+				var answers Answers
+				for id := range uint32(series) {
+					answers.Set(id+1, None)
 				}
 				b.ReportAllocs()
 				for b.Loop() {
 					blocks := BlocksAfter(columns, 0)
 					for {
 						block, ok, err := blocks.Next()
-						if err != nil || ok && block.Next(0, skip) != block.Count {
+						if err != nil || ok && block.Next(0, &answers) != block.Count {
 							b.Fatal(block, err)
 						}
 						if !ok {
@@ -123,7 +126,7 @@ func BenchmarkDictionary(b *testing.B) {
 		b.Run("one source", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := d.BySource("external:chat:007919:dm", "", true, func(uint32) error { return nil }); err != nil {
+				if err := d.BySource(Sources{Low: "external:chat:007919:dm", Exact: true}, func(uint32) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -203,33 +203,6 @@ func (b *Block) After(id int64) int {
 	return lo
 }
 
-// Next returns the smallest i >= from whose series has skip[series] false, Count
-// when there is none. Series beyond the table are not skipped. This is the inner
-// loop of every search.
-func (b *Block) Next(from int, skip []bool) int {
-	switch b.width {
-	case 1:
-		for i, s := range b.series[from:] {
-			if int(s) >= len(skip) || !skip[s] {
-				return from + i
-			}
-		}
-	case 2:
-		for i := from; i < b.Count; i++ {
-			if s := int(b.series[i*2])<<8 | int(b.series[i*2+1]); s >= len(skip) || !skip[s] {
-				return i
-			}
-		}
-	default:
-		for i := from; i < b.Count; i++ {
-			if s := b.Series(i); int64(s) >= int64(len(skip)) || !skip[s] {
-				return i
-			}
-		}
-	}
-	return b.Count
-}
-
 // LastBlock returns the newest block of a column bucket, false when it is empty.
 func LastBlock(columns *bbolt.Bucket) (Block, bool, error) {
 	if err := CheckLast(columns); err != nil {
@@ -282,27 +255,8 @@ type Blocks struct {
 
 // BlocksAfter starts at the first block that holds an id > after.
 func BlocksAfter(columns *bbolt.Bucket, after int64) Blocks {
-	c := columns.Cursor()
-	w := Blocks{c: c, last: -1 << 63}
-	key := binary.BigEndian.AppendUint64(nil, uint64(after)+1)
-	for _, check := range []func() error{
-		func() error { return CheckPath(columns, key) }, func() error { return checkBefore(columns, key) },
-		func() error { return CheckPath(columns, nil) }, func() error { return CheckLast(columns) },
-	} {
-		if w.err = check(); w.err != nil {
-			return w
-		}
-	}
-	if w.k, w.v = c.Seek(key); w.k != nil && string(w.k) == string(key) {
-		return w
-	}
-	if w.k == nil {
-		w.k, w.v = c.Last()
-	} else if k, v := c.Prev(); k != nil {
-		w.k, w.v = k, v
-	} else {
-		w.k, w.v = c.First()
-	}
+	w := Blocks{c: columns.Cursor(), last: -1 << 63}
+	w.k, w.v, w.err = Floor(columns, w.c, binary.BigEndian.AppendUint64(nil, uint64(after)+1))
 	return w
 }
 

@@ -153,12 +153,15 @@ func CheckPath(b *bbolt.Bucket, key []byte) error {
 	return err
 }
 
-// get is Get after CheckPath, nil for a key that is not there. In a read
-// transaction the walk has found the leaf already, and bbolt need not search it
-// again: the series of a page of events are most of what it costs.
-func get(b *bbolt.Bucket, key []byte) ([]byte, error) {
+// get is Get after CheckPath, nil for a key that is not there.
+func get(b *bbolt.Bucket, key []byte) ([]byte, error) { return getFrom(b, key, b.Writable()) }
+
+// getFrom is get. Where the transaction has not written to the bucket, the walk has
+// found the leaf already, and bbolt need not search it again: the series of a page
+// of events are most of what it costs, and so are new series in a batch.
+func getFrom(b *bbolt.Bucket, key []byte, written bool) ([]byte, error) {
 	root := uint64(b.RootPage())
-	if root == 0 || b.Writable() || planted.Bug("loops not noticed") {
+	if root == 0 || written || planted.Bug("loops not noticed") {
 		if err := CheckPath(b, key); err != nil {
 			return nil, err
 		}

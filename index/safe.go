@@ -41,6 +41,28 @@ func Bucket(tx *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
 	return tx.Bucket(name), nil
 }
 
+// Floor moves c to the last entry of b whose key is at most key, or to the first
+// one where all are greater, and returns it, nil when b is empty.
+func Floor(b *bbolt.Bucket, c *bbolt.Cursor, key []byte) (k, v []byte, err error) {
+	for _, check := range [...]func() error{
+		func() error { return CheckPath(b, key) }, func() error { return checkBefore(b, key) },
+		func() error { return CheckPath(b, nil) }, func() error { return CheckLast(b) },
+	} {
+		if err := check(); err != nil {
+			return nil, nil, err
+		}
+	}
+	switch k, v = c.Seek(key); {
+	case k == nil:
+		k, v = c.Last()
+	case string(k) != string(key):
+		if k, v = c.Prev(); k == nil {
+			k, v = c.First()
+		}
+	}
+	return k, v, nil
+}
+
 // Range calls fn for the entries of b from key on, in their order, until it says
 // that it wants no more or returns an error. fn must not write to b. Keys must
 // rise: in a tree that is a loop each step ends, but not the way.

@@ -12,7 +12,7 @@
 // Bucket series_by_id, valid if and only if the key has 4 bytes and the checksum
 // fits:
 //
-//	key    series id, big-endian uint32, from 1, dense
+//	key    series id, big-endian uint32, from 1. In format 1 without gaps
 //	value  first    8  big-endian int64, id of the first event of the series
 //	       flags    1  bit 0: the subtype is not NULL
 //	       source   uvarint length, then the bytes
@@ -26,6 +26,26 @@
 // 0x01; a NULL subtype is the single byte 0x00. A field longer than
 // maxKeyField is cut to that, and the key then ends with the SHA-256 of the whole
 // triple.
+//
+// Format 2 has two more buckets. Bucket types: key → type id, 4 bytes, flags 1 (bit
+// 0: the subtype is not NULL), type and subtype as in series_by_id, and a crc. The
+// key is that of a triple without its source. A type, here, is a distinct pair of
+// type and subtype; there are few in most threads, and they say of most filters
+// that nothing can match. A type may be there without a series.
+//
+// Bucket type_blocks: which series are of which type, in the form of a Block whose
+// ids are series ids and whose series are type ids. A block covers the series with
+// ids from n × 1024 + 1 to (n+1) × 1024, those of them that there are, and its key is
+// the first of them. It is written when the last id of these is given.
+//
+// Meta "series", format 2 only, valid if and only if it has 16 bytes and the crc
+// fits. Ids are never given again, because readers remember what their filter said
+// of an id:
+//
+//	last       4  the highest series id ever given to a visible event, or higher
+//	last type  4  the same of types
+//	count      4  series that are there
+//	crc        4
 package index
 
 import (
@@ -33,8 +53,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"go.etcd.io/bbolt"
+	"strings"
+	"unsafe"
 )
 
 // ErrDamaged is wrapped by the errors about bytes that break a format above.
@@ -89,17 +109,29 @@ func appendKeyPrefix(k []byte, s string) ([]byte, bool) {
 }
 
 func appendTriple(b []byte, s *Series) []byte {
-	flags := byte(0)
-	sub := ""
-	if s.Subtype != nil {
-		flags, sub = 1, *s.Subtype
-	}
-	b = append(b, flags)
-	for _, f := range []string{s.Source, s.Type, sub} {
+	return appendFields(append(b, flagsOf(s.Subtype)), s.Source, s.Type, textOf(s.Subtype))
+}
+
+func appendFields(b []byte, fields ...string) []byte {
+	for _, f := range fields {
 		b = binary.AppendUvarint(b, uint64(len(f)))
 		b = append(b, f...)
 	}
 	return b
+}
+
+func flagsOf(subtype *string) byte {
+	if subtype == nil {
+		return 0
+	}
+	return 1
+}
+
+func textOf(subtype *string) string {
+	if subtype == nil {
+		return ""
+	}
+	return *subtype
 }
 
 // encodeSeries returns the value of series id.
@@ -110,212 +142,73 @@ func encodeSeries(id uint32, s *Series) []byte {
 
 // DecodeSeries is the inverse of encodeSeries. The strings are copies.
 func DecodeSeries(id uint32, value []byte) (Series, error) {
-	b, ok := CheckSum(seriesID(id), value)
-	if !ok || len(b) < 9 {
-		return Series{}, fmt.Errorf("%w: series %d", ErrDamaged, id)
+	v, err := ViewSeries(id, value)
+	if err != nil {
+		return Series{}, err
 	}
-	s := Series{First: int64(binary.BigEndian.Uint64(b))}
-	hasSubtype := b[8] == 1
-	b = b[9:]
-	all := string(b) // one copy, which the fields share
-	var fields [3]string
-	at := 0
-	for i := range fields {
-		n, w := binary.Uvarint(b[at:])
-		if w <= 0 || n > uint64(len(b)-at-w) {
-			return Series{}, fmt.Errorf("%w: series %d", ErrDamaged, id)
-		}
-		at += w
-		fields[i] = all[at : at+int(n)]
-		at += int(n)
+	// One copy, which the fields share. An addition of one text to empty ones is none.
+	var b strings.Builder
+	b.Grow(len(v.Source) + len(v.Type) + len(v.Subtype))
+	for _, field := range [...]string{v.Source, v.Type, v.Subtype} {
+		b.WriteString(field)
 	}
-	if at != len(b) {
-		return Series{}, fmt.Errorf("%w: series %d", ErrDamaged, id)
-	}
-	s.Source, s.Type = fields[0], fields[1]
-	if hasSubtype {
-		s.Subtype = &fields[2]
+	all := b.String()
+	s := Series{First: v.First, Source: all[:len(v.Source)], Type: all[len(v.Source) : len(v.Source)+len(v.Type)]}
+	if v.HasSubtype {
+		sub := all[len(v.Source)+len(v.Type):]
+		s.Subtype = &sub
 	}
 	return s, nil
 }
 
-func seriesID(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
-
-// Dictionary looks series up and adds them. Decoded series are kept for its
-// lifetime, one transaction.
-type Dictionary struct {
-	byKey, byID *bbolt.Bucket
-	known       []*Series // by id
-	ids         map[triple]uint32
+// SeriesView is a series whose texts alias the database.
+type SeriesView struct {
+	First                 int64
+	Source, Type, Subtype string
+	HasSubtype            bool
 }
 
-// triple is a Series as the key of a map.
-type triple struct {
-	source, typ, subtype string
-	hasSubtype           bool
+// ViewKey returns the key of a series in bucket series.
+func ViewKey(v *SeriesView) []byte { return SeriesKey(v.Source, v.Type, v.subtype()) }
+
+func (v *SeriesView) subtype() *string {
+	if !v.HasSubtype {
+		return nil
+	}
+	return &v.Subtype
 }
 
-// NewDictionary reads the buckets series and series_by_id. Nil buckets are empty.
-func NewDictionary(byKey, byID *bbolt.Bucket) *Dictionary {
-	return &Dictionary{byKey: byKey, byID: byID}
-}
-
-// Len returns the largest series id, which is also the number of series.
-func (d *Dictionary) Len() (uint32, error) {
-	if err := CheckLast(d.byID); err != nil {
-		return 0, err
-	}
-	k, _ := d.byID.Cursor().Last()
-	if k == nil {
-		return 0, nil
-	}
-	if len(k) != 4 {
-		return 0, fmt.Errorf("%w: series id of %d bytes", ErrDamaged, len(k))
-	}
-	return binary.BigEndian.Uint32(k), nil
-}
-
-// Get returns the series with an id. The result is shared and must not be changed.
-func (d *Dictionary) Get(id uint32) (*Series, error) {
-	if int64(id) < int64(len(d.known)) && d.known[id] != nil {
-		return d.known[id], nil
-	}
+// ViewSeries reads an entry of bucket series_by_id, which it aliases.
+func ViewSeries(id uint32, value []byte) (s SeriesView, err error) {
 	var key [4]byte
 	binary.BigEndian.PutUint32(key[:], id)
-	v, err := get(d.byID, key[:])
-	if err != nil {
-		return nil, err
+	b, ok := CheckSum(key[:], value)
+	if !ok || len(b) < 9 {
+		return s, damagedSeries(id)
 	}
-	if v == nil {
-		return nil, fmt.Errorf("%w: series %d is missing", ErrDamaged, id)
+	s.First, s.HasSubtype = int64(binary.BigEndian.Uint64(b)), b[8] == 1
+	b = b[9:]
+	for _, field := range [...]*string{&s.Source, &s.Type, &s.Subtype} {
+		if *field, b, ok = cutField(b); !ok {
+			return s, damagedSeries(id)
+		}
 	}
-	s, err := DecodeSeries(id, v)
-	if err != nil {
-		return nil, err
+	if len(b) > 0 {
+		return s, damagedSeries(id)
 	}
-	if grow := int(id) + 1 - len(d.known); grow > 0 {
-		d.known = append(d.known, make([]*Series, grow)...)
-	}
-	d.known[id] = &s
-	return &s, nil
+	return s, nil
 }
 
-// Find returns the id of a triple, 0 when it is not there.
-func (d *Dictionary) Find(source, typ string, subtype *string) (uint32, error) {
-	key := SeriesKey(source, typ, subtype)
-	v, err := get(d.byKey, key)
-	if err != nil {
-		return 0, err
+// cutField takes a text with its length before it off b, which it aliases.
+func cutField(b []byte) (field string, rest []byte, ok bool) {
+	n, w := binary.Uvarint(b)
+	if w <= 0 || n > uint64(len(b)-w) {
+		return "", nil, false
 	}
-	if v == nil {
-		return 0, nil
-	}
-	if len(v) != 4 {
-		return 0, fmt.Errorf("%w: series entry of %d bytes", ErrDamaged, len(v))
-	}
-	return binary.BigEndian.Uint32(v), nil
+	field = unsafe.String(unsafe.SliceData(b[w:]), int(n))
+	return field, b[w+int(n):], true
 }
 
-// Add returns the id of a triple and, when it is new, stores it with first as
-// the id of its first event. The transaction must be writable.
-func (d *Dictionary) Add(source, typ string, subtype *string, first int64) (uint32, error) {
-	t := triple{source: source, typ: typ}
-	if subtype != nil {
-		t.subtype, t.hasSubtype = *subtype, true
-	}
-	if id, ok := d.ids[t]; ok {
-		return id, nil
-	}
-	id, err := d.find(source, typ, subtype, first)
-	if err == nil {
-		if d.ids == nil {
-			d.ids = make(map[triple]uint32)
-		}
-		d.ids[t] = id
-	}
-	return id, err
-}
+func damagedSeries(id uint32) error { return fmt.Errorf("%w: series %d", ErrDamaged, id) }
 
-// find is Add without the memory of a batch.
-func (d *Dictionary) find(source, typ string, subtype *string, first int64) (uint32, error) {
-	id, err := d.Find(source, typ, subtype)
-	if err != nil || id != 0 {
-		return id, err
-	}
-	n, err := d.Len()
-	if err != nil {
-		return 0, err
-	}
-	if n == 1<<32-1 {
-		return 0, errors.New("a thread holds at most 4294967295 series")
-	}
-	id = n + 1
-	s := Series{Source: source, Type: typ, Subtype: subtype, First: first}
-	if err := d.byID.Put(seriesID(id), encodeSeries(id, &s)); err != nil {
-		return 0, err
-	}
-	return id, d.byKey.Put(SeriesKey(source, typ, subtype), seriesID(id))
-}
-
-// DropAfter removes the series whose first event has an id above head. They
-// are the newest ones. All are found before the first is removed; see
-// DropBlocksAfter.
-func (d *Dictionary) DropAfter(head int64) error {
-	last, err := d.Len()
-	if err != nil {
-		return err
-	}
-	from := last
-	for ; from > 0; from-- {
-		if s, err := d.Get(from); err != nil {
-			return err
-		} else if s.First <= head {
-			break
-		}
-	}
-	for id := last; id > from; id-- {
-		s := d.known[id]
-		if err := d.byKey.Delete(SeriesKey(s.Source, s.Type, s.Subtype)); err != nil {
-			return err
-		}
-		if err := d.byID.Delete(seriesID(id)); err != nil {
-			return err
-		}
-		d.known[id], d.ids = nil, nil
-	}
-	return nil
-}
-
-// BySource calls fn for every series with low <= source and, unless high is
-// empty, source < high; with exact, only for source = low. Sources longer than
-// a key holds may be reported although they lie outside.
-func (d *Dictionary) BySource(low, high string, exact bool, fn func(id uint32) error) error {
-	from, _ := appendKeyPrefix(nil, low)
-	var to []byte
-	switch {
-	case exact:
-		from, to = append(from, 0, 1), append(append([]byte{}, from...), 0, 2)
-		if len(low) > maxKeyField {
-			return d.all(fn) // the key of a cut field ends elsewhere
-		}
-	case high != "" && len(high) <= maxKeyField:
-		to, _ = appendKeyPrefix(nil, high)
-	}
-	return Range(d.byKey, from, func(k, v []byte) (more bool, err error) {
-		if to != nil && string(k) >= string(to) {
-			return false, nil
-		}
-		if len(v) != 4 {
-			return false, fmt.Errorf("%w: series entry of %d bytes", ErrDamaged, len(v))
-		}
-		return true, fn(binary.BigEndian.Uint32(v))
-	})
-}
-
-func (d *Dictionary) all(fn func(id uint32) error) error {
-	n, err := d.Len()
-	for id := uint32(1); err == nil && id <= n; id++ {
-		err = fn(id)
-	}
-	return err
-}
+func seriesID(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }

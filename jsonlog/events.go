@@ -1,7 +1,7 @@
 // Package jsonlog writes the two line files of a thread directory:
 // events.jsonl, every event as one line of JSON for eyes and grep, and
 // logs/thread.log. Both are rotated when they hold more than 10000 lines
-// (seed 000, section 9; contract T-71, T-72).
+// (T-71, T-72).
 //
 // Many processes append to these files. lumberjack, which rotates the handlers'
 // output, is documented for one process only: it truncates a file it did not
@@ -21,13 +21,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"thread/event"
+	"thread/internal/durable"
 	"thread/internal/planted"
 	"thread/lock"
 )
@@ -70,7 +69,7 @@ func OpenEvents(dir string) (*Events, error) {
 }
 
 func (e *Events) open() (err error) {
-	if e.f, err = os.OpenFile(e.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|noFollow|noWait, 0o600); err != nil {
+	if e.f, err = lock.Create(e.path, os.O_RDWR|os.O_APPEND|noFollow|noWait); err != nil {
 		return err
 	}
 	if err := lock.Usable(e.f); err != nil {
@@ -107,7 +106,8 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 		if err := e.f.Close(); err != nil {
 			return p, err
 		}
-		if err := rotateFile(e.path, at); err != nil {
+		name, err := rotateFile(e.path, at)
+		if err != nil {
 			return p, errors.Join(err, e.open())
 		}
 		// Before there is a new file: of two names that are not durable a loss of
@@ -115,7 +115,7 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 		if planted.Bug("rotation not synced") {
 			return Position{}, e.open()
 		}
-		return Position{}, errors.Join(syncDir(filepath.Dir(e.path)), e.open())
+		return Position{}, errors.Join(durable.Named(name), e.open())
 	}
 	return p, nil
 }
@@ -172,8 +172,8 @@ func (e *Events) heal(was Position, size, head int64, missing func(int64, func(*
 			if ev.ID > head {
 				return nil
 			}
-			line = append(ev.AppendJSON(line[:0]), '\n')
-			_, err := w.Write(line)
+			var err error
+			line, err = ev.WriteLine(w, line)
 			return err
 		})
 	})
@@ -264,52 +264,47 @@ func (e *Events) AppendLine(line []byte) error {
 }
 
 // rotateFile renames <name>.<ext> to <name>-<YYYYMMDD-HHmmss>.<ext> in UTC, with -1,
-// -2, … before the ending when that name is taken. The caller holds the lock
-// that keeps others from rotating the same file.
-func rotateFile(path string, at time.Time) error {
+// -2, … before the ending when that name is taken, or was by a file that was set
+// aside: the names tell the order. The caller holds the lock that keeps others from
+// rotating the same file. It returns the new name.
+func rotateFile(path string, at time.Time) (name string, err error) {
 	ext := filepath.Ext(path)
 	stem := strings.TrimSuffix(path, ext) + at.UTC().Format("-20060102-150405")
 	for i := 0; ; i++ {
-		name := stem + ext
+		name = stem + ext
 		if i > 0 {
 			name = fmt.Sprintf("%s-%d%s", stem, i, ext)
 		}
-		switch _, err := os.Lstat(name); {
-		case errors.Is(err, os.ErrNotExist):
-			return os.Rename(path, name)
-		case err != nil:
-			return err
+		free, err := isFree(name)
+		if err == nil && free {
+			free, err = isFree(name + ".bad")
+		}
+		if err != nil {
+			return "", err
+		}
+		if free {
+			return name, os.Rename(path, name)
 		}
 	}
 }
 
-// syncDir makes new names in dir durable. Some file systems cannot, and say so.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be opened there; NTFS logs its names
+// isFree reports whether nothing has the name.
+func isFree(name string) (bool, error) {
+	_, err := os.Lstat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return true, nil
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
+	return false, err
 }
 
 func openAppend(path string) (*os.File, error) {
-	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | noFollow | noWait
-	f, err := os.OpenFile(path, flags, 0o600)
+	const flags = os.O_WRONLY | os.O_APPEND | noFollow | noWait
+	f, err := lock.Create(path, flags)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := lock.Mkdir(filepath.Dir(path)); err != nil {
 			return nil, err
 		}
-		if err := os.Chmod(filepath.Dir(path), 0o700); err != nil { // a umask may take bits away
-			return nil, err
-		}
-		f, err = os.OpenFile(path, flags, 0o600)
+		f, err = lock.Create(path, flags)
 	}
 	if err != nil {
 		return nil, err

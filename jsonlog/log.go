@@ -9,13 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"thread/event"
 	"thread/lock"
 )
 
-// Log writes logs/thread.log (seed 000, section 9.1). It keeps nothing open, so
+// Log writes logs/thread.log (T-73). It keeps nothing open, so
 // any number of processes may write the same file; a line is one write to a
 // descriptor opened for appending.
 type Log struct {
@@ -125,7 +126,7 @@ func (l *Log) rotate(at time.Time) (rotated bool, err error) {
 	}
 	size, lines = size+n, lines+more
 	if rotated = lines > MaxLines; rotated {
-		if err := rotateFile(l.path, at); err != nil {
+		if _, err := rotateFile(l.path, at); err != nil {
 			return false, err
 		}
 		size, lines = 0, 0
@@ -136,7 +137,13 @@ func (l *Log) rotate(at time.Time) (rotated bool, err error) {
 func readNote(f *os.File) (size, lines int64) {
 	var buf [64]byte
 	n, _ := f.ReadAt(buf[:], 0)
-	if _, err := fmt.Sscanf(string(buf[:n]), "%d %d\n", &size, &lines); err != nil || size < 0 || lines < 0 {
+	words := strings.Fields(string(buf[:n]))
+	if len(words) != 2 {
+		return 0, 0
+	}
+	size, err := strconv.ParseInt(words[0], 10, 64)
+	lines, err2 := strconv.ParseInt(words[1], 10, 64)
+	if err != nil || err2 != nil || size < 0 || lines < 0 {
 		return 0, 0
 	}
 	return size, lines

@@ -34,6 +34,7 @@ func TestLogLine(t *testing.T) {
 
 // TestLogRotation: with many writers at once every line is in exactly one file,
 // no file holds many more than the limit, and deleting run/ does no harm.
+// T-72.
 func TestLogRotation(t *testing.T) {
 	l, dir := newLog(t)
 	const writers, each = 4, 6000
@@ -110,5 +111,27 @@ func TestExactlyFull(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "logs", "thread.log"))
 	if n := count(); n != 2 || err != nil || bytes.Count(text, []byte{'\n'}) != 1 || !bytes.HasSuffix(text, []byte(" y\n")) {
 		t.Fatalf("%d files with %d lines, the newest holds %q, %v", n, MaxLines+2, text, err)
+	}
+}
+
+// TestRotatedNamesRise: the name of a file that was set aside is not given to a
+// newer one, which would sort before the files of the same second.
+func TestRotatedNamesRise(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	at := time.Date(2026, 3, 18, 10, 30, 0, 0, time.UTC)
+	for n, want := range []string{"events-20260318-103000.jsonl", "events-20260318-103000-1.jsonl", "events-20260318-103000-2.jsonl"} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		name, err := rotateFile(path, at)
+		if err != nil || filepath.Base(name) != want {
+			t.Fatal(name, err)
+		}
+		if n == 0 {
+			err = os.Rename(name, name+".bad")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }

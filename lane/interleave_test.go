@@ -11,6 +11,7 @@ import (
 
 // Interleavings of Reset and Clear with tasks in every place of their way.
 
+// L-12.
 func TestReset(t *testing.T) {
 	bubble(t, "keeps the order of a session whose head waits in a global lane", func(t *testing.T) {
 		q := New(nil)
@@ -161,6 +162,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
+// L-11.
 func TestClear(t *testing.T) {
 	bubble(t, "a global lane lets the next of each session in", func(t *testing.T) {
 		q := New(nil)

@@ -98,6 +98,7 @@ func TestConfigureLive(t *testing.T) {
 	})
 }
 
+// L-03.
 func TestTwoLanes(t *testing.T) {
 	bubble(t, "sessions share a global lane, each in order", func(t *testing.T) {
 		q := New(nil)
@@ -146,6 +147,7 @@ func TestTwoLanes(t *testing.T) {
 	})
 }
 
+// L-15.
 func TestDo(t *testing.T) {
 	bubble(t, "returns value and error unchanged", func(t *testing.T) {
 		q := New(nil)

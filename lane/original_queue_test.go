@@ -12,11 +12,12 @@ import (
 )
 
 // The cases of the original's src/process/command-queue.test.ts, by their names
-// and in its order; the numbers are those of contract/lanes.md. The original's
+// and in its order; the numbers are those of docs/spec/lanes.md. The original's
 // lanes have the limit 1 unless set, as has every lane here that is not named in
 // L-02.
 const solo = "solo"
 
+// L-06 to L-15.
 func TestOriginalQueue(t *testing.T) {
 	bubble(t, "01 resetAllLanes is safe when no lanes have been created", func(t *testing.T) {
 		q := New(nil)

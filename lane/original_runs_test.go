@@ -13,7 +13,7 @@ import (
 
 func yes() bool { return true }
 
-// The cases of the original's src/agents/pi-embedded-runner/runs.test.ts.
+// L-16 to L-19: The cases of the original's src/agents/pi-embedded-runner/runs.test.ts.
 func TestOriginalRuns(t *testing.T) {
 	var aborted []string
 	abort := func(name string) func() { return func() { aborted = append(aborted, name) } }

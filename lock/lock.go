@@ -49,7 +49,7 @@ func Try(path string, m Mode) (*File, error) {
 // deleted at any time, and a lock on a deleted file excludes nobody.
 func open(path string, take func(*os.File) error) (*File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
+		f, err := Create(path, os.O_RDWR|noFollow)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +177,9 @@ const maxNameBytes = 200
 // Name returns a file name for any text: letters, digits, '-', '_' and '.' stay,
 // other bytes and a leading '.' become %XX. A name that would be longer than
 // 200 bytes is cut and ends in '%' and a hash of the whole text, which no
-// shorter name can look like. Different texts have different names.
+// shorter name can look like. Different texts have different names, but where a
+// directory does not tell upper case from lower case (FoldsCase), those for which
+// SameFile is true share a file.
 func Name(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

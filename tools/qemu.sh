@@ -59,8 +59,8 @@ register() {
 
 # What runs where. An emulated processor is some ten times slower, so that random
 # tests make fewer tries. Those of starting start programs.
-alone=(event index jsonlog engine filter lane)
-starting=(lock consume dispatch compat cmd/thread)
+alone=(event index jsonlog engine filter lane internal/cli internal/verb/core)
+starting=(lock internal/consume internal/dispatch compat cmd/thread)
 # The core is without SQLite's oracle, which takes minutes: the filters are the same
 # code everywhere but for the size of an int.
 core_alone=(event index jsonlog engine filter)
@@ -80,7 +80,7 @@ together() {
 	local arch=$1 here=$work/thread there dir=$work/$1 i
 	shift
 	there=("$@" "$work/thread-$arch")
-	GOARCH=$arch GOARM=6 CGO_ENABLED=0 go build -tags nosqlite -o "$work/thread-$arch" ./cmd/thread
+	GOARCH=$arch GOARM=6 CGO_ENABLED=0 go build -o "$work/thread-$arch" ./cmd/thread
 	export THREAD_DISPATCH=none
 	"$here" init "$dir" >/dev/null
 	"$here" push --thread "$dir" --source here --type first --content x >/dev/null
@@ -109,14 +109,14 @@ together() {
 	"${there[@]}" check --thread "$dir" 2>&1 >/dev/null || true
 }
 
-CGO_ENABLED=0 go build -tags nosqlite -o "$work/thread" ./cmd/thread
+CGO_ENABLED=0 go build -o "$work/thread" ./cmd/thread
 failed=()
 for arch in "${arches[@]}"; do
 	few=$core
 	[[ $arch != s390x ]] || few=yes
 	solo=("${alone[@]}") both=("${starting[@]}") tags=()
 	if [[ $few ]]; then
-		solo=("${core_alone[@]}") both=("${core_starting[@]}") tags=(-tags nosqlite)
+		solo=("${core_alone[@]}") both=("${core_starting[@]}") tags=(-tags nooracle)
 	fi
 	[[ $arch != s390x ]] || both=(lock)
 	packages=("${solo[@]}" "${both[@]}")

@@ -44,10 +44,10 @@ func TestJSONDocument(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range verbs() {
-		for _, f := range newParser(v, v.grammar()).Model.Flags {
-			if f.Name == "json" && !regexp.MustCompile(`thread `+v.name+` .*--json`).MatchString(shown) {
-				t.Errorf("the document has no example of thread %s --json", v.name)
+	for _, v := range allVerbs() {
+		for _, f := range v.Model().Flags {
+			if f.Name == "json" && !regexp.MustCompile(`thread `+v.Name+` .*--json`).MatchString(shown) {
+				t.Errorf("the document has no example of thread %s --json", v.Name)
 			}
 		}
 	}

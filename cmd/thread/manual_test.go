@@ -6,14 +6,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"thread/internal/cli"
 )
 
 // TestManualPages formats the pages with groff, as man does, and looks for what
 // the grammar says.
 func TestManualPages(t *testing.T) {
-	pages := manualPages()
-	if len(pages) != len(verbs())+1 {
-		t.Errorf("%d pages for %d verbs", len(pages), len(verbs()))
+	pages := whole.ManualPages()
+	if len(pages) != len(allVerbs())+1 {
+		t.Errorf("%d pages for %d verbs", len(pages), len(allVerbs()))
 	}
 	if _, err := exec.LookPath("groff"); err != nil {
 		t.Skip("no groff to format with")
@@ -33,32 +34,18 @@ func TestManualPages(t *testing.T) {
 		return strings.Join(strings.Fields(text), " ")
 	}
 	overview := formatted("thread.1")
-	for _, v := range verbs() {
-		if !strings.Contains(overview, v.pageName()+"(1)") {
-			t.Errorf("thread.1 does not name %s", v.pageName())
+	for _, v := range allVerbs() {
+		if !strings.Contains(overview, v.PageName()+"(1)") {
+			t.Errorf("thread.1 does not name %s", v.PageName())
 		}
-		page := formatted(v.pageName() + ".1")
-		for _, f := range newParser(v, v.grammar()).Model.Flags {
-			if strings.Contains(page, flagWords(f)) == f.Hidden {
-				t.Errorf("%s.1 explains %s: %v", v.pageName(), flagWords(f), f.Hidden)
+		page := formatted(v.PageName() + ".1")
+		for _, f := range v.Model().Flags {
+			if strings.Contains(page, cli.FlagWords(f)) == f.Hidden {
+				t.Errorf("%s.1 explains %s: %v", v.PageName(), cli.FlagWords(f), f.Hidden)
 			}
 		}
-		if want := strings.Join(strings.Fields(v.examples), " "); !strings.Contains(page, want) {
-			t.Errorf("%s.1 does not show the examples %q; it is\n%s", v.pageName(), want, page)
-		}
-	}
-}
-
-// TestRoff: what a formatter takes for itself is printed as it stands.
-func TestRoff(t *testing.T) {
-	for _, tt := range []struct{ in, want string }{
-		{"plain", "plain"},
-		{`a\b`, `a\eb`},
-		{"--flag", `\-\-flag`},
-		{".dot\n'quote", "\\&.dot\n\\(aqquote"},
-	} {
-		if got := roff(tt.in); got != tt.want {
-			t.Errorf("roff(%q) = %q, want %q", tt.in, got, tt.want)
+		if want := strings.Join(strings.Fields(v.Examples), " "); !strings.Contains(page, want) {
+			t.Errorf("%s.1 does not show the examples %q; it is\n%s", v.PageName(), want, page)
 		}
 	}
 }

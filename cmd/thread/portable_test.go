@@ -16,7 +16,7 @@ import (
 func TestPageSizeIsFixed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "inbox")
 	var out, errs bytes.Buffer
-	if code := run([]string{"init", dir}, nil, &out, &errs); code != 0 {
+	if code := whole.Run([]string{"init", dir}, nil, &out, &errs); code != 0 {
 		t.Fatal(&errs)
 	}
 	file, err := os.ReadFile(filepath.Join(dir, "events.db"))

@@ -15,6 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"thread/internal/cli"
+	"thread/internal/verb/core"
+	"thread/internal/verb/serve"
+	"thread/internal/verb/sqlite"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -22,8 +26,45 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected outputs in the scripts")
 
+// whole is the program with every verb linked in.
+var whole = cli.NewProgram("thread", core.Verbs, sqlite.Verbs, serve.Verbs)
+
+func allVerbs() (all []*cli.Verb) {
+	for i := range whole.Entries {
+		all = append(all, whole.Entries[i].Build())
+	}
+	return all
+}
+
+// bundledEnv makes the transcripts play on the single file that has every verb, in
+// place of the programs beside each other.
+const bundledEnv = "THREAD_TEST_BUNDLED"
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"thread": main})
+	testscript.Main(m, map[string]func(){
+		"thread": func() {
+			if os.Getenv(bundledEnv) != "" {
+				cli.Main("thread", core.Verbs, sqlite.Verbs, serve.Verbs)
+			}
+			cli.Main("thread", core.Verbs)
+		},
+		"thread-sqlite": func() { cli.Main("thread-sqlite", sqlite.Verbs) },
+		"thread-serve":  func() { cli.Main("thread-serve", serve.Verbs) },
+	})
+}
+
+// TestElsewhere: what thread lists of other programs' verbs is what they say.
+func TestElsewhere(t *testing.T) {
+	thread := cli.NewProgram("thread", core.Verbs)
+	for i := range thread.Entries {
+		listed, v := thread.Entries[i].Show(), whole.Entries[i].Build()
+		if listed.Name != v.Name || listed.Args != v.Args || listed.Summary != v.Summary {
+			t.Errorf("thread lists %s %s: %s; its program says %s %s: %s", listed.Name, listed.Args, listed.Summary, v.Name, v.Args, v.Summary)
+		}
+	}
+	if len(whole.Entries) != len(thread.Entries) {
+		t.Errorf("%d verbs are listed of %d", len(thread.Entries), len(whole.Entries))
+	}
 }
 
 // TestScripts plays the transcripts of testdata/script, one per topic. In them
@@ -37,6 +78,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("THREAD_DISPATCH", "none")
+			env.Setenv(bundledEnv, os.Getenv(bundledEnv))
 			env.Setenv("NL", "\n") // a script's line cannot hold these
 			env.Setenv("ESC", "\x1b")
 			return os.MkdirAll(filepath.Join(env.WorkDir, "home"), 0o700)
@@ -44,6 +86,9 @@ func TestScripts(t *testing.T) {
 		Condition: func(cond string) (bool, error) {
 			if cond == "mount" { // a file system of its own can be mounted
 				return exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "none", os.TempDir()).Run() == nil, nil
+			}
+			if cond == "bundled" {
+				return os.Getenv(bundledEnv) != "", nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
@@ -53,6 +98,7 @@ func TestScripts(t *testing.T) {
 			"unchanged": unchanged,
 			"await":     await,
 
+			"clock-ahead": useAhead,
 			"signal":      signalBackground,
 			"await-serve": awaitServe,
 			"await-log":   awaitLog,

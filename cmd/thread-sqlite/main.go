@@ -1,0 +1,10 @@
+// Command thread-sqlite has the verbs of thread that need SQLite: import, export and
+// mirror. The program thread runs it.
+package main
+
+import (
+	"thread/internal/cli"
+	"thread/internal/verb/sqlite"
+)
+
+func main() { cli.Main("thread-sqlite", sqlite.Verbs) }

@@ -1,9 +1,0 @@
-//go:build !noserve
-
-package main
-
-import "os"
-
-func notifySteering(chan os.Signal) {} // there are none
-
-func isReset(os.Signal) bool { return false }

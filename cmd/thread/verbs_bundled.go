@@ -1,0 +1,12 @@
+//go:build bundled
+
+package main
+
+import (
+	"thread/internal/cli"
+	"thread/internal/verb/core"
+	"thread/internal/verb/serve"
+	"thread/internal/verb/sqlite"
+)
+
+var verbs = [][]cli.Entry{core.Verbs, sqlite.Verbs, serve.Verbs}

@@ -1,0 +1,395 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+	"thread/index"
+)
+
+// readGroup returns the events of an entry, encoded again, and its records.
+func readGroup(key, value []byte) (again []byte, ids []int64, rs []record, err error) {
+	g, err := openGroup(key, value)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var w group
+	again = bytes.Clone(value[:len(value)-sumBytes-len(g.rest)])
+	for {
+		var r record
+		more, err := g.next(&r)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if !more {
+			return index.AppendSum(again, key), ids, rs, nil
+		}
+		ids, rs = append(ids, g.id), append(rs, r)
+		e := appended{id: g.id, series: r.series, at: &timeText{ms: r.at, exact: r.verbatim == nil, text: string(r.verbatim)},
+			content: string(r.content), inPieces: r.pieces, size: r.size, sum: r.sum}
+		again = w.append(again, &e)
+	}
+}
+
+// sampleEvents are events of every form, with ids that rise.
+func sampleEvents(r *rand.Rand, n int) []event.Event {
+	times := []string{"2026-03-18T10:30:00.123Z", "2026-03-18T10:30:00.124Z", "1969-12-31T23:59:59.999Z", "", "yesterday", "9999-12-31T23:59:59.999Z", strings.Repeat("9", 300)}
+	sizes := []int{0, 1, 20, 31, 32, 230, 511, 512, 513, 1000, 2000, 2016, 2017, 4000, largeBytes, largeBytes + 1, pieceBytes, pieceBytes + 1, 2 * pieceBytes, 100_000}
+	es := make([]event.Event, n)
+	id := int64(0)
+	for i := range es {
+		id++
+		if r.IntN(10) == 0 {
+			id += r.Int64N(1 << 40)
+		}
+		es[i] = event.Event{ID: id, CreatedAt: times[r.IntN(len(times))], Source: fmt.Sprint("s", r.IntN(300)), Type: "t",
+			Content: strings.Repeat(string(rune('a'+i%26)), sizes[r.IntN(len(sizes))])}
+	}
+	return es
+}
+
+// TestGroups stores events of every form one by one and many at a time, and reads
+// them back, by id, in order and newest first; compact keeps them.
+func TestGroups(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	th := initFormat(t, formatVersion)
+	es := sampleEvents(r, 700)
+	for rest := es; len(rest) > 0; {
+		n := min(len(rest), 1+r.IntN(40))
+		err := th.Update(ctx, func(tx *Tx) error {
+			for i := range rest[:n] {
+				if err := tx.insert(&rest[i]); err != nil {
+					return err
+				}
+				if r.IntN(5) == 0 { // what was written in this transaction is read in it
+					if e, ok, err := tx.event(rest[i].ID); err != nil || !ok || e != rest[i] {
+						return fmt.Errorf("event %d, just written: %v %v", rest[i].ID, ok, err)
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest = rest[n:]
+	}
+	look := func() {
+		t.Helper()
+		sound(t, th)
+		i := 0
+		for e, err := range th.Events(ctx, Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e != es[i] {
+				t.Fatalf("event %d: %.100v, want %.100v", i, e, es[i])
+			}
+			i++
+		}
+		if i != len(es) {
+			t.Fatalf("%d of %d events", i, len(es))
+		}
+		for e, err := range th.Events(ctx, Query{Reverse: true, Filter: "content LIKE '%a%' OR id > 0"}) {
+			if i--; err != nil || e != es[i] {
+				t.Fatalf("backwards, event %d: %v %.100v", i, err, e)
+			}
+		}
+		err := th.View(ctx, func(tx *Tx) error {
+			for range 500 {
+				i := r.IntN(len(es))
+				e, ok, err := tx.event(es[i].ID)
+				if err != nil || !ok || e != es[i] {
+					return fmt.Errorf("event %d: %v, %v", es[i].ID, ok, err)
+				}
+				if i > 0 && es[i-1].ID < es[i].ID-1 {
+					if ok, err := tx.has(es[i].ID - 1); ok || err != nil {
+						return fmt.Errorf("event %d is there: %v", es[i].ID-1, err)
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	if _, err := th.Compact(ctx); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	keep := int64(150)
+	if _, err := th.Prune(ctx, Retention{KeepLast: &keep}); err != nil {
+		t.Fatal(err)
+	}
+	es = es[len(es)-int(keep):]
+	look()
+}
+
+// TestGroupsFillPages: after single pushes and after a batch alike, less than a
+// tenth of the pages of events is not the events' own.
+func TestGroupsFillPages(t *testing.T) {
+	for _, size := range []int{20, 100, 230, 1000} {
+		th := initFormat(t, formatVersion)
+		n := 400_000 / (size + 20)
+		d := event.Draft{Source: "s", Type: "t", Content: strings.Repeat("x", size)}
+		for i := 0; i < n; i += 50 {
+			ds := make([]event.Draft, 50)
+			for j := range ds {
+				ds[j] = d
+			}
+			if _, err := th.PushBatch(ctx, ds); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := th.View(ctx, func(tx *Tx) error {
+			s := tx.events.Stats()
+			pages := (s.LeafPageN + s.LeafOverflowN) * pageBytes
+			stored := tx.st.stored * int64(size+5)
+			if int64(pages) > stored*110/100 {
+				t.Errorf("%d events of %d bytes take %d bytes of pages, %.2f of what they need", tx.st.stored, size, pages, float64(pages)/float64(stored))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHalfABatchInAGroup: a batch that was cut short left events in a group with
+// visible ones, groups of its own, and pieces. The next push clears them.
+func TestHalfABatchInAGroup(t *testing.T) {
+	for _, before := range []int{0, 3, 50} {
+		th := initFormat(t, formatVersion)
+		for i := range before {
+			if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: fmt.Sprint("before ", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := ""
+		if before > 0 {
+			want = sound(t, th)
+		}
+		db, err := bbolt.Open(th.path(databaseName), fileMode, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(b *bbolt.Tx) error {
+			tx, err := newTx(th, b)
+			if err != nil {
+				return err
+			}
+			for i := range 100 {
+				d := event.Draft{Source: "s", Type: fmt.Sprint("t", i%7), Content: strings.Repeat("lost", 1+i*i%6000)}
+				if _, err := tx.push(&d, "2026-03-18T10:30:00.123Z"); err != nil {
+					return err
+				}
+			}
+			return tx.groups.flush() // and no state
+		})
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if before > 0 {
+			if got := sound(t, th); got != want {
+				t.Errorf("with half a batch: digest %s, was %s", got, want)
+			}
+		}
+		es, err := th.Peek(ctx, Query{})
+		if err != nil || len(es) != before {
+			t.Fatalf("%d events are visible of %d: %v", len(es), before, err)
+		}
+		e, err := th.Push(ctx, event.Draft{Source: "s", Type: "after", Content: strings.Repeat("after", 5000)})
+		if err != nil || e.ID != int64(before+1) {
+			t.Fatalf("event %d, %v", e.ID, err)
+		}
+		sound(t, th)
+		if es, err = th.Peek(ctx, Query{After: int64(before)}); err != nil || len(es) != 1 || es[0] != e {
+			t.Errorf("after it: %d events, %v", len(es), err)
+		}
+	}
+}
+
+// TestDamagedPieces: when a piece of a large content is damaged, gone or another
+// event's, the content is not given out, check names the event, and repair saves it
+// from wherever it still is.
+func TestDamagedPieces(t *testing.T) {
+	// Four pieces.
+	content := strings.Repeat("0123456789abcdef", 2500) + "the only one" + strings.Repeat("0123456789abcdef", 1500)
+	damages := map[string]func(b *bbolt.Bucket) error{
+		"a bit": func(b *bbolt.Bucket) error {
+			k, v := b.Cursor().Seek(append(eventKey(2), 0, 0, 0, 2))
+			v = bytes.Clone(v)
+			v[len(v)/2] ^= 4
+			return b.Put(k, v)
+		},
+		"every copy": func(*bbolt.Bucket) error { return nil },
+		"gone": func(b *bbolt.Bucket) error {
+			k, _ := b.Cursor().Seek(append(eventKey(2), 0, 0, 0, 1))
+			return b.Delete(k)
+		},
+		"all gone": func(b *bbolt.Bucket) error { return b.Tx().DeleteBucket(bucketPieces) },
+		"the last gone": func(b *bbolt.Bucket) error {
+			k, _ := b.Cursor().Seek(append(eventKey(2), 0, 0, 0, 3))
+			return b.Delete(k)
+		},
+		"another event's, whole": func(b *bbolt.Bucket) error {
+			_, v := b.Cursor().Seek(append(eventKey(3), 0, 0, 0, 1))
+			v = bytes.Clone(v)
+			own, _ := b.Cursor().Seek(append(eventKey(2), 0, 0, 0, 1))
+			own = bytes.Clone(own)
+			if err := b.Delete(own); err != nil {
+				return err
+			}
+			return b.Put(binary.BigEndian.AppendUint32(own[:12:12], index.Sum(own[:12], v)), v)
+		},
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			th := initFormat(t, formatVersion)
+			for _, c := range []string{"small", content, strings.ToUpper(content), "small too"} {
+				if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: c}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			db, err := bbolt.Open(th.path(databaseName), fileMode, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(b *bbolt.Tx) error { return damage(b.Bucket(bucketPieces)) })
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+			every := strings.HasPrefix(name, "every")
+			if every { // in pages that are free, too
+				b, err := os.ReadFile(th.path(databaseName))
+				if err == nil {
+					err = os.WriteFile(th.path(databaseName), bytes.ReplaceAll(b, []byte("the only one"), []byte("the onlz one")), fileMode)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := th.Peek(ctx, Query{}); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("peek: %v", err)
+			}
+			if es, err := th.Peek(ctx, Query{After: 3}); err != nil || len(es) != 1 {
+				t.Errorf("the event after it: %v", err)
+			}
+			r, err := th.Check(ctx)
+			if err != nil || len(r.Faults) == 0 || !strings.Contains(fmt.Sprint(r.Faults), "event 2") {
+				t.Errorf("check: %v, %v", r.Faults, err)
+			}
+			to := t.TempDir() + "/saved"
+			report, err := Repair(ctx, th.Dir(), to)
+			if err != nil || report.FromDatabase > 3 || every && report.FromLines != 1 || len(report.Lost) > 0 {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			saved, err := Open(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			es, err := saved.Peek(ctx, Query{})
+			if err != nil || len(es) != 4 || es[1].Content != content {
+				t.Errorf("%d saved, %v", len(es), err)
+			}
+		})
+	}
+}
+
+// TestFilterOnLargeContent: filters see all of a large content, and one that does
+// not look at it does not read it.
+func TestFilterOnLargeContent(t *testing.T) {
+	th := initFormat(t, formatVersion)
+	for i := range 5 {
+		content := strings.Repeat("x", 50_000) + fmt.Sprint("end ", i)
+		if _, err := th.Push(ctx, event.Draft{Source: "s", Type: fmt.Sprint("t", i%2), Content: content}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for where, want := range map[string]int{"content LIKE '%end 3'": 1, "length(content) = 50005": 5, "type = 't0'": 3, "id > 2 AND type LIKE '%1'": 1} {
+		if es, err := th.Peek(ctx, Query{Filter: where}); err != nil || len(es) != want {
+			t.Errorf("%s: %d events, want %d, %v", where, len(es), want, err)
+		}
+	}
+}
+
+// FuzzGroup: an entry of bucket events that is read without an error is what its
+// events are written as, and no other one does any harm.
+func FuzzGroup(f *testing.F) {
+	key := eventKey(7)
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 8 {
+		var g group
+		b := []byte{groupFirst}
+		for _, e := range sampleEvents(r, 1+r.IntN(5)) {
+			var at timeText
+			at.setText(e.CreatedAt)
+			a := appended{id: e.ID + 6, series: uint32(r.IntN(1 << 20)), at: &at, content: e.Content[:min(len(e.Content), 50)]}
+			if r.IntN(3) == 0 {
+				a.content, a.inPieces, a.size, a.sum = "", true, 70_000, 5
+			}
+			b = g.append(b, &a)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{groupSecond, 0x80, 0x10, 4, 1, 0, 'x'})
+	f.Add([]byte{recordExact, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 'x'})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		value := index.AppendSum(bytes.Clone(body), key)
+		again, ids, rs, err := readGroup(key, value)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Error(err)
+			}
+			return
+		}
+		if len(ids) == 0 || ids[0] != 7 {
+			t.Errorf("ids %v", ids)
+		}
+		if body[0] <= recordVerbatim {
+			return
+		}
+		_, ids2, rs2, err := readGroup(key, again)
+		if err != nil || fmt.Sprint(ids, rs) != fmt.Sprint(ids2, rs2) {
+			t.Errorf("%x: written again it is %x, %v", value, again, err)
+		}
+	})
+}
+
+// BenchmarkLargePush pushes 8 MiB beside others of that size, and small events
+// beside them.
+func BenchmarkLargePush(b *testing.B) {
+	for _, size := range []int{100, 8 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			th, err := Init(b.TempDir()+"/t", WithClock(time.Now))
+			if err != nil {
+				b.Fatal(err)
+			}
+			large := strings.Repeat("x", 8<<20)
+			for range 5 {
+				if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: large}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: large[:size]}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

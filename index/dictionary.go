@@ -1,0 +1,505 @@
+package index
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"go.etcd.io/bbolt"
+)
+
+// Dictionary looks series up and adds them. It is for one transaction.
+type Dictionary struct {
+	byKey, byID *bbolt.Bucket
+	known       seriesCache
+	ids         map[triple]uint32 // found or added
+	fresh       *Fresh
+	near        leafView
+	few         []seriesEntry // all of them, where Each was called and they are few
+	types       *typeTable    // nil: format 1
+	written     bool          // to byKey, in this transaction
+}
+
+// triple is a Series as the key of a map.
+type triple struct {
+	source, typ, subtype string
+	hasSubtype           bool
+}
+
+// Fresh holds the series that a batch has added and that have no key in bucket
+// series yet. Keys that come in no order cost a page each, so they wait and are put
+// in their order, for a long batch those of many transactions at once.
+type Fresh struct {
+	ids map[triple]uint32
+}
+
+// NewDictionary reads the buckets series and series_by_id.
+func NewDictionary(byKey, byID *bbolt.Bucket) *Dictionary {
+	return &Dictionary{byKey: byKey, byID: byID, fresh: new(Fresh)}
+}
+
+// WithTypes makes d one of format 2. Meta is the bucket of that name; types and
+// blocks open the others when they are needed.
+func (d *Dictionary) WithTypes(meta *bbolt.Bucket, types, blocks func() (*bbolt.Bucket, error)) *Dictionary {
+	d.types = &typeTable{meta: meta, open: types, openBlocks: blocks}
+	return d
+}
+
+// maxKnown is how many series a dictionary keeps decoded.
+const maxKnown = 1 << 15
+
+// seriesCache keeps series, up to maxKnown. The zero value is empty.
+type seriesCache struct {
+	of Table[*Series]
+	n  int
+}
+
+func (c *seriesCache) put(id uint32, s *Series) {
+	if c.n++; c.n > maxKnown {
+		*c = seriesCache{n: 1}
+	}
+	*c.of.At(id) = s
+}
+
+// leafView is the leaf of bucket series_by_id that was read last, in a read
+// transaction, and the place in it. Most of the time the next series is near.
+type leafView struct {
+	page        treePage
+	at          int
+	first, last []byte
+}
+
+// value returns the record of a series, nil when there is none.
+func (d *Dictionary) value(id uint32) ([]byte, error) {
+	var key [4]byte
+	binary.BigEndian.PutUint32(key[:], id)
+	root := uint64(d.byID.RootPage())
+	if root == 0 || d.byID.Writable() {
+		return get(d.byID, key[:])
+	}
+	n := &d.near
+	switch {
+	case n.at+1 < n.page.count && string(n.page.key(n.at+1)) == string(key[:]):
+		n.at++
+		return n.page.value(n.at), nil
+	case n.page.count == 0 || string(key[:]) < string(n.first) || string(key[:]) > string(n.last):
+		m := mappedOf(d.byID)
+		leaf, err := m.walk(root, 0, func(p *treePage) int { return p.search(key[:]) })
+		if err != nil || leaf.count == 0 {
+			return nil, err
+		}
+		*n = leafView{page: leaf, first: leaf.key(0), last: leaf.key(leaf.count - 1)}
+	}
+	n.at = n.page.search(key[:])
+	if string(n.page.key(n.at)) != string(key[:]) {
+		return nil, nil
+	}
+	return n.page.value(n.at), nil
+}
+
+// View returns the series with an id, in the database's memory: it is valid until
+// the end of the transaction or the next write.
+func (d *Dictionary) View(id uint32) (SeriesView, error) {
+	v, err := d.value(id)
+	if err == nil && v == nil {
+		err = fmt.Errorf("%w: series %d is missing", ErrDamaged, id)
+	}
+	if err != nil {
+		return SeriesView{}, err
+	}
+	return ViewSeries(id, v)
+}
+
+// Get returns the series with an id. The result is shared and must not be changed.
+func (d *Dictionary) Get(id uint32) (*Series, error) {
+	if s := d.known.of.Get(id); s != nil {
+		return s, nil
+	}
+	v, err := d.value(id)
+	if err == nil && v == nil {
+		err = fmt.Errorf("%w: series %d is missing", ErrDamaged, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := DecodeSeries(id, v)
+	if err != nil {
+		return nil, err
+	}
+	d.known.put(id, &s)
+	return &s, nil
+}
+
+// maxFew is up to how many series Each keeps for the next time.
+const maxFew = 1 << 12
+
+// seriesEntry is a series with its id.
+type seriesEntry struct {
+	id uint32
+	SeriesView
+}
+
+// Each calls fn for the series with ids in [from, upto], in order, until it
+// returns false or an error. Where there are few, a second call in a read
+// transaction costs next to nothing: thousands of filters are asked in one.
+func (d *Dictionary) Each(from, upto uint32, fn func(id uint32, v *SeriesView) (more bool, err error)) error {
+	if d.few == nil && !d.byID.Writable() {
+		if n, err := d.Len(); err != nil {
+			return err
+		} else if n <= maxFew {
+			few := make([]seriesEntry, 0, n)
+			err := d.each(0, 1<<32-1, func(id uint32, v *SeriesView) (bool, error) {
+				few = append(few, seriesEntry{id, *v})
+				return true, nil
+			})
+			if err != nil {
+				return err
+			}
+			d.few = few
+		}
+	}
+	if d.few == nil {
+		return d.each(from, upto, fn)
+	}
+	at := sort.Search(len(d.few), func(i int) bool { return d.few[i].id >= from })
+	for ; at < len(d.few) && d.few[at].id <= upto; at++ {
+		if more, err := fn(d.few[at].id, &d.few[at].SeriesView); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Dictionary) each(from, upto uint32, fn func(id uint32, v *SeriesView) (more bool, err error)) error {
+	return Range(d.byID, seriesID(from), func(k, value []byte) (bool, error) {
+		if len(k) != 4 {
+			return false, fmt.Errorf("%w: series id of %d bytes", ErrDamaged, len(k))
+		}
+		id := binary.BigEndian.Uint32(k)
+		if id > upto {
+			return false, nil
+		}
+		v, err := ViewSeries(id, value)
+		if err != nil {
+			return false, err
+		}
+		return fn(id, &v)
+	})
+}
+
+// greatest returns the greatest id of a series that is there, 0 for none.
+func (d *Dictionary) greatest() (uint32, error) {
+	if err := CheckLast(d.byID); err != nil {
+		return 0, err
+	}
+	k, _ := d.byID.Cursor().Last()
+	if k == nil {
+		return 0, nil
+	}
+	if len(k) != 4 {
+		return 0, fmt.Errorf("%w: series id of %d bytes", ErrDamaged, len(k))
+	}
+	return binary.BigEndian.Uint32(k), nil
+}
+
+// Last returns the highest id ever given to a series.
+func (d *Dictionary) Last() (uint32, error) {
+	if d.types == nil {
+		return d.greatest()
+	}
+	c, err := d.types.counters()
+	return c.last, err
+}
+
+// Len returns how many series there are.
+func (d *Dictionary) Len() (int64, error) {
+	if d.types == nil {
+		n, err := d.greatest()
+		return int64(n), err
+	}
+	c, err := d.types.counters()
+	return int64(c.count), err
+}
+
+// LastVisible returns the greatest id of a series whose first event has an id up to
+// head, 0 when there is none. Those above belong to a batch that is not complete.
+func (d *Dictionary) LastVisible(head int64) (uint32, error) {
+	n, err := d.greatest()
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	if v, err := d.View(n); err != nil || v.First <= head {
+		return n, err
+	}
+	// The first events of series are in the order of their ids.
+	var failed error
+	above := sort.Search(int(n), func(i int) bool {
+		visible := false
+		if failed == nil {
+			failed = d.Each(uint32(i)+1, n, func(_ uint32, v *SeriesView) (bool, error) {
+				visible = v.First <= head
+				return false, nil
+			})
+		}
+		return !visible
+	})
+	// above+1 is the first id from which on no series is visible.
+	return uint32(above), failed
+}
+
+// Find returns the id of a triple, 0 when it is not there.
+func (d *Dictionary) Find(source, typ string, subtype *string) (uint32, error) {
+	v, err := getFrom(d.byKey, SeriesKey(source, typ, subtype), d.written)
+	if err != nil || v == nil {
+		return 0, err
+	}
+	if len(v) != 4 {
+		return 0, fmt.Errorf("%w: series entry of %d bytes", ErrDamaged, len(v))
+	}
+	return binary.BigEndian.Uint32(v), nil
+}
+
+// Add returns the id of a triple and, when it is new, stores it with first as
+// the id of its first event. The transaction must be writable, and Flush be called
+// before it ends.
+func (d *Dictionary) Add(source, typ string, subtype *string, first int64) (uint32, error) {
+	t := triple{source: source, typ: typ, subtype: textOf(subtype), hasSubtype: subtype != nil}
+	if id, ok := d.ids[t]; ok {
+		return id, nil
+	}
+	id := d.fresh.ids[t]
+	if id == 0 {
+		var err error
+		if id, err = d.Find(source, typ, subtype); err != nil {
+			return 0, err
+		}
+	}
+	if id == 0 {
+		last, err := d.Last()
+		if err != nil {
+			return 0, err
+		}
+		if last == 1<<32-1 {
+			return 0, errors.New("a thread holds at most 4294967295 series")
+		}
+		id = last + 1
+		if err := d.Put(id, &Series{Source: source, Type: typ, Subtype: subtype, First: first}); err != nil {
+			return 0, err
+		}
+		if d.fresh.ids == nil {
+			d.fresh.ids = make(map[triple]uint32)
+		}
+		d.fresh.ids[t] = id
+		return id, nil
+	}
+	if d.ids == nil {
+		d.ids = make(map[triple]uint32)
+	}
+	d.ids[t] = id
+	return id, nil
+}
+
+// Put stores a series under an id above all others, without its key in bucket
+// series.
+func (d *Dictionary) Put(id uint32, s *Series) error {
+	if err := d.byID.Put(seriesID(id), encodeSeries(id, s)); err != nil {
+		return err
+	}
+	if d.types == nil {
+		return nil
+	}
+	return d.putType(id, s.Type, s.Subtype)
+}
+
+// Flush puts the keys that wait, unless they are fewer than atLeast.
+func (d *Dictionary) Flush(atLeast int) error {
+	if len(d.fresh.ids) == 0 || len(d.fresh.ids) < atLeast {
+		return nil
+	}
+	d.written = true
+	keys, ids := make([]string, 0, len(d.fresh.ids)), make(map[string]uint32, len(d.fresh.ids))
+	for t, id := range d.fresh.ids {
+		var subtype *string
+		if t.hasSubtype {
+			subtype = &t.subtype
+		}
+		key := string(SeriesKey(t.source, t.typ, subtype))
+		keys, ids[key] = append(keys, key), id
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		if err := d.byKey.Put([]byte(key), seriesID(ids[key])); err != nil {
+			return err
+		}
+	}
+	if d.ids == nil {
+		d.ids = d.fresh.ids
+	} else {
+		for t, id := range d.fresh.ids {
+			d.ids[t] = id
+		}
+	}
+	d.fresh.ids = nil
+	return nil
+}
+
+// Fresh returns the keys that wait, to be given to the Dictionary of the next
+// transaction with SetFresh, before anything is visible of them.
+func (d *Dictionary) Fresh() *Fresh { return d.fresh }
+
+// SetFresh goes on with what a Dictionary before this one has left.
+func (d *Dictionary) SetFresh(f *Fresh) { d.fresh = f }
+
+// DropAfter removes the series whose first event has an id above head. They
+// are the newest ones. All are found before the first is removed; see
+// DropBlocksAfter.
+func (d *Dictionary) DropAfter(head int64) error {
+	last, err := d.LastVisible(head)
+	if err != nil {
+		return err
+	}
+	greatest, err := d.greatest()
+	if err != nil || greatest == last {
+		return err
+	}
+	var ids []uint32
+	var keys [][]byte
+	err = d.Each(last+1, greatest, func(id uint32, v *SeriesView) (bool, error) {
+		ids, keys = append(ids, id), append(keys, ViewKey(v))
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	d.written = true
+	for i, id := range ids {
+		if err := Delete(d.byKey, keys[i]); err != nil {
+			return err
+		}
+		if err := d.byID.Delete(seriesID(id)); err != nil {
+			return err
+		}
+	}
+	d.known, d.ids, d.fresh = seriesCache{}, nil, new(Fresh)
+	if d.types == nil {
+		return nil
+	}
+	return d.dropTypes(last, len(ids))
+}
+
+// Sources says where the sources of some series lie: low <= source, and source <
+// high unless high is empty; only low if Exact. They begin with Prefix when their
+// ASCII letters are put in lower case.
+type Sources struct {
+	Low, High string
+	Exact     bool
+	Prefix    string
+}
+
+// BySource calls fn for the series in s, in the order of their sources. Sources
+// longer than a key holds may be reported although they lie outside.
+func (d *Dictionary) BySource(s Sources, fn func(id uint32) error) error {
+	if err := d.Flush(0); err != nil {
+		return err
+	}
+	from, _ := appendKeyPrefix([]byte{}, s.Low)
+	var to []byte
+	switch {
+	case s.Exact && len(s.Low) <= maxKeyField:
+		from, to = append(from, 0, 1), append(append([]byte{}, from...), 0, 2)
+	case s.High != "" && len(s.High) <= maxKeyField:
+		to, _ = appendKeyPrefix(nil, s.High)
+	}
+	prefix := s.Prefix[:min(len(s.Prefix), maxPrefix)]
+	for from != nil {
+		next := []byte(nil)
+		err := Range(d.byKey, from, func(k, v []byte) (more bool, err error) {
+			if to != nil && string(k) >= string(to) {
+				return false, nil
+			}
+			if !foldsTo(k, prefix) {
+				next = nextFolded(k, prefix)
+				return false, nil
+			}
+			if len(v) != 4 {
+				return false, fmt.Errorf("%w: series entry of %d bytes", ErrDamaged, len(v))
+			}
+			return true, fn(binary.BigEndian.Uint32(v))
+		})
+		if err != nil {
+			return err
+		}
+		if next != nil && string(next) <= string(from) {
+			return fmt.Errorf("%w: bucket series is out of order", ErrDamaged)
+		}
+		from = next
+	}
+	return nil
+}
+
+// maxPrefix is how much of a prefix is looked at.
+const maxPrefix = 1024
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+func upper(c byte) byte {
+	if 'a' <= c && c <= 'z' {
+		c -= 'a' - 'A'
+	}
+	return c
+}
+
+// foldsTo reports whether key begins with prefix, which is in lower case, when
+// letters do not count as different for their case.
+func foldsTo(key []byte, prefix string) bool {
+	if len(key) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if lower(key[i]) != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// nextFolded returns the least text above key that folds to prefix and is nothing
+// more, nil when there is none. Key does not fold to prefix.
+func nextFolded(key []byte, prefix string) []byte {
+	turn := -1 // the last place where the lower case is above what key has
+	at := 0
+	for ; at < len(prefix); at++ {
+		if at == len(key) || key[at] < upper(prefix[at]) {
+			break // key, and then the least that goes on
+		}
+		if key[at] < prefix[at] {
+			turn = at
+		}
+		if lower(key[at]) != prefix[at] {
+			if turn < 0 {
+				return nil
+			}
+			at = turn
+			break
+		}
+	}
+	next := make([]byte, len(prefix))
+	for i := range next {
+		switch {
+		case i < at:
+			next[i] = key[i]
+		case i == at && i == turn:
+			next[i] = prefix[i]
+		default:
+			next[i] = upper(prefix[i])
+		}
+	}
+	return next
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"thread/engine"
+	"thread/internal/programs"
+)
+
+// App is one run of a program.
+type App struct {
+	program *Program
+
+	Stdin  io.Reader
+	Out    Output
+	Stderr io.Writer
+
+	verb     string   // the verb as typed, for hints; empty before it is known
+	Dir      string   // the absolute thread directory once known, for messages
+	Json     bool     // errors are JSON
+	warnings []string // printed last, so that an error's JSON is the first line
+}
+
+// Command is the grammar of one verb, filled by the parser, and what it does.
+type Command interface {
+	Run(ctx context.Context, a *App) error
+}
+
+// start finds the verb and runs it.
+func (a *App) start(args []string) error {
+	if len(args) == 0 {
+		return &refusal{text: a.program.Overview(false, textColumns(a.Stderr))}
+	}
+	switch args[0] {
+	case "-V", "--version":
+		return a.Out.Text(version() + "\n")
+	case "-h", "--help", "--verbose", "help":
+		return a.help(args)
+	case superviseVerb:
+		return supervise(context.Background(), args[1:])
+	case completeVerb:
+		return a.complete(args[1:])
+	case manualVerb:
+		return a.manual(args[1:])
+	}
+	e, rest := a.program.lookup(args)
+	if e == nil {
+		return a.unknown(args)
+	}
+	if e.Build == nil {
+		return a.become(e, args)
+	}
+	v := e.Build()
+	a.verb = v.Name
+	cmd := v.Grammar()
+	err := a.parse(v, cmd, rest)
+	if errors.Is(err, errHelp) {
+		return a.Out.Text(v.Help(textColumns(a.Out.W)))
+	}
+	if err != nil {
+		return err
+	}
+	if err := spareDescriptors(); err != nil {
+		return err
+	}
+	return cmd.Run(context.Background(), a)
+}
+
+// finish flushes stdout, reports err and returns the exit code.
+func (a *App) finish(err error) int {
+	if flushErr := a.Out.Flush(); err == nil {
+		err = flushErr
+	}
+	code := 0
+	if err != nil && !errors.Is(err, ErrReaderGone) {
+		code = a.report(err)
+	}
+	for _, w := range a.warnings {
+		fmt.Fprintf(a.Stderr, "Warning: %s\n", Printable(w))
+	}
+	return code
+}
+
+// Warn keeps a warning for the end of the run.
+func (a *App) Warn(format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); !slices.Contains(a.warnings, line) {
+		a.warnings = append(a.warnings, line)
+	}
+}
+
+// Open opens the thread directory that a --thread flag names.
+func (a *App) Open(dir string, more ...engine.Option) (t *engine.Thread, err error) {
+	if err := a.SetDir("--thread", dir); err != nil {
+		return nil, err
+	}
+	// Any command may be the one that finds a scheduled event due.
+	t, err = engine.Open(a.Dir, append(more, engine.WithOnRelease(func(source string) {
+		a.NotStarted("a scheduled event is stored", Wake(context.Background(), t, source))
+	}))...)
+	return t, err
+}
+
+// OpenFor opens the thread directory for a verb about one consumer.
+func (a *App) OpenFor(dir, consumer string) (*engine.Thread, error) {
+	t, err := a.Open(dir)
+	if err == nil {
+		err = CheckConsumer(consumer)
+	}
+	return t, err
+}
+
+// SetDir makes dir, which the flag or argument what names, the directory that messages
+// speak of.
+func (a *App) SetDir(what, dir string) (err error) {
+	if dir == "" {
+		return UsageError(what+" is empty", "name a directory")
+	}
+	a.Dir, err = Resolve(dir)
+	return err
+}
+
+// refusal is an answer on stderr with exit code 2 that is not of the form
+// "Error: …" (T-03).
+type refusal struct {
+	text string
+	hint string // a further line, shown on a terminal only
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// unknown is what follows a first word that begins no verb: help about a group of
+// verbs, or the program of that name.
+func (a *App) unknown(args []string) error {
+	if a.program.group(args[0]) != nil {
+		if len(args) == 2 && (args[1] == "-h" || args[1] == "--help") {
+			return a.help([]string{"help", args[0]})
+		}
+		return a.program.invalidCommand(args)
+	}
+	if path := programs.Find(programs.Prefix + args[0]); path != "" {
+		return a.replaceBy(path, args[1:])
+	}
+	return a.program.invalidCommand(args)
+}
+
+func (p *Program) invalidCommand(args []string) error {
+	r := &refusal{text: "Invalid command: " + Printable(strings.Join(args, " ")) +
+		"\nSee --help for available commands.\n"}
+	if args[0] == "help" {
+		args = args[1:]
+	}
+	var names []string
+	for i := range p.Entries {
+		names = append(names, p.Entries[i].Name)
+	}
+	typed := strings.Join(args[:min(len(args), 2)], " ")
+	meant := Similar(typed, names)
+	if meant == "" && len(args) > 1 {
+		meant = Similar(args[0], names)
+	}
+	switch {
+	case meant != "":
+		r.hint = "Did you mean thread " + meant + "?\n"
+	case len(args) > 0 && p.group(args[0]) != nil:
+		r.hint = "See thread " + args[0] + " --help.\n"
+	}
+	return r
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"thread/engine"
+	"thread/event"
+	"thread/filter"
+	"thread/internal/dispatch"
+	"thread/internal/target"
+	"thread/lock"
+)
+
+// explain turns any error into words and an exit code. The packages below
+// return facts; the advice is all here.
+func (a *App) explain(err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	var at *LineError
+	if errors.As(err, &at) {
+		return &Failure{Code: 2, What: fmt.Sprintf("line %d: %s", at.Line, detail(at.Err)),
+			Fix: "correct that line and push the batch again; nothing was stored"}
+	}
+	var bad *filter.Error
+	if errors.As(err, &bad) {
+		return explainFilter(bad)
+	}
+	var foreign *dispatch.OwnerError
+	if errors.As(err, &foreign) {
+		return a.aboutOwner(foreign)
+	}
+	for _, rule := range a.rules() {
+		if errors.Is(err, rule.is) {
+			if rule.what == "" {
+				rule.what = detail(err)
+			}
+			return &Failure{Code: rule.code, What: rule.what, Fix: rule.fix}
+		}
+	}
+	place := a.Dir
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		place = at.Path
+	}
+	return &Failure{Code: 1, What: err.Error(), Fix: "check " + cmp.Or(place, "the system") + " and retry"}
+}
+
+// LineError says which line of a batch is wrong.
+type LineError struct {
+	Line int // from 1, blank lines counted
+	Err  error
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+func (e *LineError) Unwrap() error { return e.Err }
+
+// rule is one line of the table. An empty what stands for the error's own text.
+type rule struct {
+	is        error
+	code      int
+	what, fix string
+}
+
+// An empty events.db is what FAT can leave when the power fails during init.
+
+// isEmpty reports whether the directory's events.db is empty.
+func (a *App) isEmpty() bool {
+	info, err := os.Stat(filepath.Join(a.Dir, "events.db"))
+	return err == nil && info.Size() == 0
+}
+
+func (a *App) butEmpty() string {
+	if a.isEmpty() {
+		return ", but its events.db is empty"
+	}
+	return ""
+}
+
+func (a *App) emptyOr(fix string) string {
+	if a.isEmpty() {
+		return a.refill()
+	}
+	return fix
+}
+
+// refill says what helps with an empty events.db: its lines, if there are any.
+func (a *App) refill() string {
+	entries, _ := os.ReadDir(a.Dir)
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasPrefix(name, "events") || !strings.HasSuffix(name, ".jsonl") {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.Size() > 0 {
+			return "run thread repair --thread " + ShellWord(a.Dir) + " --to <new directory>"
+		}
+	}
+	return a.startAgain()
+}
+
+func (a *App) startAgain() string {
+	return "run rm " + ShellWord(filepath.Join(a.Dir, "events.db")) + " && thread init " + ShellWord(a.Dir)
+}
+
+// rules is the table, the more special errors first. It is a function because a
+// table at package level would be built at every start of the program.
+func (a *App) rules() []rule {
+	return []rule{
+		{engine.ErrSQLite, 1, a.Dir + " is a SQLite thread directory", "run thread import " + ShellWord(a.Dir) + " --to <new directory>"},
+		{engine.ErrEmpty, 1, a.Dir + "/events.db is not a thread database, it is empty", a.refill()},
+		{engine.ErrNotDatabase, 1, a.Dir + "/events.db is not a thread database", "move that file away and run thread init " + a.Dir},
+		{engine.ErrNotThread, 1, a.Dir + " is not a thread directory", "run thread init " + a.Dir},
+		{engine.ErrNotDir, 1, "", "name a directory, not a file"},
+		{target.ErrInThread, 1, "", "name a path outside of thread directories"},
+		{engine.ErrTooLarge, 1, "", "drop old events with thread prune, or keep it on a 64-bit host"},
+		{engine.ErrExists, 1, a.Dir + " is already a thread directory" + a.butEmpty(), a.emptyOr("use it with --thread " + a.Dir + ", or name another path")},
+		{engine.ErrNewerFormat, 1, "", "install a newer version of thread"},
+		{engine.ErrByteOrder, 1, "", "export it with thread on such a host and import it here"},
+		{engine.ErrUnknownOutcome, 1, "", "it may be stored or not: look with thread peek before trying again"},
+		{engine.ErrBusy, 1, "thread is busy", "retry"},
+		{engine.ErrNothingSaved, 1, "", a.emptyOr("put a copy of the directory in its place, or start another thread with thread init")},
+		{engine.ErrCorrupt, 1, "", "run thread repair --thread " + ShellWord(a.Dir) + " --to <new directory>"},
+		{engine.ErrNoSubscription, 1, "", "run thread subscribe, or see the consumers with thread info --thread " + a.Dir},
+		{engine.ErrPaused, 1, "", "run thread resume"},
+		{engine.ErrSubscriptionExists, 1, "", "add --replace to change it, or run thread unsubscribe first"},
+		{engine.ErrIDsExhausted, 1, "", "start another thread with thread init"},
+		{dispatch.ErrServed, 1, "", "stop that thread serve, or leave the thread to it"},
+		{filter.ErrRuntime, 2, "", "guard the term that fails, for example json_valid(content) AND …"},
+		{event.ErrNotText, 2, "", "give text in UTF-8, and encode binary content, for example with base64"},
+		{event.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},
+		{engine.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},
+		{errStdout, 1, "", "free space where stdout goes, or read it to the end"},
+		{engine.ErrNetwork, 1, "", "keep the thread on a local file system, or set THREAD_NETWORK=allow if this host alone uses it"},
+		{lock.ErrNotKept, 1, "", "keep the thread on a local file system"},
+		{syscall.ENOLCK, 1, "", "keep the thread on a local file system, or start its lock service"},
+		{errors.ErrUnsupported, 1, "", "keep the thread on a local file system that has file locks"},
+		{syscall.EMFILE, 1, "", "raise the limit of open files with ulimit -n"},
+		{syscall.ENFILE, 1, "", "the system has too many open files: close some and retry"},
+		{syscall.ENOSPC, 1, "", "free space on that disk and retry"},
+		{syscall.EDQUOT, 1, "", "free space within the quota and retry"},
+		{syscall.EFBIG, 1, "", "raise the limit of the size of files with ulimit -f, or use a file system that has larger ones"},
+		{syscall.EROFS, 1, "", "name a directory on a writable file system"},
+		{syscall.ENOTDIR, 1, "", "name a directory, not a file"},
+		{syscall.ENAMETOOLONG, 1, "", "name a shorter path"},
+		{syscall.ELOOP, 1, "", "put the real file or directory there; links inside a thread are not followed"},
+		{fs.ErrPermission, 1, "", "run as a user who may read and write that directory"},
+	}
+}
+
+// explainFilter puts the place into the line itself, so that one line is enough.
+func explainFilter(e *filter.Error) *Failure {
+	f := &Failure{Code: 2, Fix: e.Hint,
+		What: fmt.Sprintf("bad filter at line %d, column %d (offset %d): %s", e.Line, e.Column, e.Offset, e.What)}
+	if f.Fix == "" {
+		f.Fix = "see docs/FILTER.md for the language"
+	}
+	f.Excerpt = e.Excerpt()
+	return f
+}
+
+// detail returns the text of err without the name of its class, which the table
+// puts into words of its own.
+func detail(err error) string {
+	s := err.Error()
+	for _, class := range []error{event.ErrInvalid, engine.ErrInvalid} {
+		s = strings.TrimPrefix(s, class.Error()+": ")
+	}
+	return s
+}

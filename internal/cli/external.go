@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"slices"
+
+	"thread/internal/programs"
+)
+
+// become runs, in place of this program, the one that has the verb e.
+func (a *App) become(e *Entry, args []string) error {
+	path := programs.Find(e.Program)
+	if path == "" {
+		return LogicError("thread "+e.Name+" needs the program "+e.Program+", which is not installed",
+			"install the package thread in place of thread-lite, or put "+e.Program+" beside thread")
+	}
+	return a.replaceBy(path, args)
+}
+
+// external returns the path of the program that adds the verb name, "" when there is
+// none or name is a verb.
+func (a *App) external(name string) string {
+	if e, _ := a.program.lookup([]string{name}); e != nil {
+		return ""
+	}
+	return programs.Find(programs.Prefix + name)
+}
+
+// added returns the verbs that other people's programs add.
+func (p *Program) added() []string {
+	return slices.DeleteFunc(programs.Added(), func(name string) bool {
+		return slices.ContainsFunc(p.Entries, func(e Entry) bool { return e.Name == name || e.Program == programs.Prefix+name })
+	})
+}

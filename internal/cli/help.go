@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"thread/internal/programs"
+
+	"github.com/alecthomas/kong"
+)
+
+// help answers `thread help [command]`, `thread help -a`, `thread --help` and
+// `thread --help --verbose`, in any order of the flags.
+func (a *App) help(args []string) error {
+	verbose, asked, all := false, false, false
+	var topic []string
+	for _, arg := range args {
+		switch arg {
+		case "--verbose":
+			verbose = true
+		case "-a", "--all":
+			all = true
+		case "-h", "--help", "help":
+			asked = true
+		default:
+			topic = append(topic, arg)
+		}
+	}
+	if !asked {
+		return a.program.invalidCommand(args)
+	}
+	if len(topic) == 0 {
+		text := a.program.Overview(verbose, textColumns(a.Out.W))
+		if all {
+			text += a.program.externalSection(textColumns(a.Out.W))
+		}
+		return a.Out.Text(text)
+	}
+	if len(topic) == 1 {
+		if group := a.program.group(topic[0]); group != nil {
+			var texts []string
+			for _, e := range group {
+				texts = append(texts, e.Build().Help(textColumns(a.Out.W)))
+			}
+			return a.Out.Text(strings.Join(texts, "\n"))
+		}
+		if path := a.external(topic[0]); path != "" {
+			return a.replaceBy(path, []string{"--help"})
+		}
+	}
+	e, rest := a.program.lookup(topic)
+	if e == nil || len(rest) > 0 {
+		return a.program.invalidCommand(args)
+	}
+	if e.Build == nil {
+		return a.become(e, []string{"help", e.Name})
+	}
+	return a.Out.Text(e.Build().Help(textColumns(a.Out.W)))
+}
+
+// Overview returns the help of the whole program, in lines of that many columns.
+func (p *Program) Overview(verbose bool, columns int) string {
+	h := helpText{columns: columns}
+	h.fill(p.name+" - an event queue that lives in a directory", 0, 0)
+	h.b.WriteByte('\n')
+	h.fill("Usage: thread <command> [flags]", 0, len("Usage: "))
+	h.examples(OverviewExamples)
+	var commands []item
+	for i := range p.Entries {
+		v := p.Entries[i].Show()
+		commands = append(commands, item{strings.TrimSpace(v.Name + " " + v.Args), v.Summary})
+	}
+	h.section("Commands:", append(commands, item{"help [command]", "Show this help, or that of a command; with -a also the programs that add commands"}))
+	h.section("Flags:", []item{
+		{"-h, --help", "Show this help; with --verbose also the files and exit codes"},
+		{"-V, --version", "Show the version"},
+	})
+	h.section("Environment:", environment())
+	if verbose {
+		h.section("Data layout:", dataLayout())
+		h.section("Exit Codes:", exitCodes())
+	}
+	return h.b.String()
+}
+
+// externalSection lists what programs add.
+func (p *Program) externalSection(columns int) string {
+	h := helpText{columns: columns}
+	var found []item
+	for _, name := range p.added() {
+		found = append(found, item{name, programs.Find(programs.Prefix + name)})
+	}
+	if len(found) == 0 {
+		found = []item{{"(none)", "A program called thread-NAME beside thread or on PATH adds thread NAME"}}
+	}
+	h.section("Commands of other programs:", found)
+	return h.b.String()
+}
+
+const OverviewExamples = `thread init ./inbox
+thread subscribe --thread ./inbox --consumer worker --handler "./work.sh"
+thread push --thread ./inbox --source self --type message --content "hello"
+thread pop --thread ./inbox --consumer worker --last-event-id 0
+thread info --thread ./inbox`
+
+// item is a term and what it means.
+type item struct{ term, meaning string }
+
+// These are functions because lists at package level would be built at every start
+// of the program.
+
+func environment() []item {
+	return []item{
+		{"THREAD_DIR", "The thread when there is no --thread; without both it is the directory, here or above, that is one"},
+		{"THREAD_DISPATCH", "Who starts handlers after a push: auto (the notifier command if there is one, else spawn), notifier, spawn (thread dispatch, detached) or none"},
+		{"THREAD_NETWORK", "allow: go on on a network file system, where two hosts do not see each other's locks; for directories that this host alone uses"},
+		{"NO_COLOR", "Set to anything: no colours on a terminal"},
+	}
+}
+
+func dataLayout() []item {
+	return []item{
+		{"<dir>/events.db", "the database: events, subscriptions, progress"},
+		{"<dir>/events.jsonl", "every event as a line of JSON, for eyes and grep"},
+		{"<dir>/events-<time>.jsonl", "older lines, 10000 or more per file"},
+		{"<dir>/run/", "lock files; may be deleted at any time"},
+		{"<dir>/logs/thread.log", "what was pushed and which handlers were started"},
+		{"<dir>/logs/handlers/", "what the handlers printed"},
+	}
+}
+
+func exitCodes() []item {
+	return []item{
+		{"0", "done"},
+		{"1", "not possible: not a thread, already there, no such consumer, busy"},
+		{"2", "wrong usage: flags, numbers, a filter, a line of a batch"},
+	}
+}
+
+// Help returns the help of one verb, in lines of that many columns. Its flags are
+// read from the grammar.
+func (v *Verb) Help(columns int) string {
+	model := v.Model()
+	h := helpText{columns: columns}
+	h.fill("Usage: "+v.usageLine(model), 0, len("Usage: "))
+	h.b.WriteByte('\n')
+	h.fill(v.Summary+".", 0, 0)
+	if v.Details != "" {
+		h.fill(v.Details, 0, 0)
+	}
+	h.examples(v.Examples)
+	if len(model.Positional) > 0 {
+		var arguments []item
+		for _, p := range model.Positional {
+			arguments = append(arguments, item{"<" + p.Name + ">", p.Help})
+		}
+		h.section("Arguments:", arguments)
+	}
+	var flags []item
+	for _, f := range model.Flags {
+		if !f.Hidden {
+			flags = append(flags, item{FlagWords(f), flagHelp(f)})
+		}
+	}
+	h.section("Flags:", flags)
+	h.section("Exit codes:", exitCodes())
+	return h.b.String()
+}
+
+// Model returns the verb's flags and arguments.
+func (v *Verb) Model() *kong.Application { return newParser(v, v.Grammar()).Model }
+
+// usageLine returns the verb with its flags and arguments, those that may be left
+// out in brackets.
+func (v *Verb) usageLine(model *kong.Application) string {
+	line := "thread " + v.Name
+	for _, f := range model.Flags {
+		switch {
+		case f.Required:
+			line += " " + flagSyntax(f)
+		case f.Name == "thread":
+			line += " [" + flagSyntax(f) + "]" // it has a default
+		}
+	}
+	if v.Args != "" {
+		line += " " + v.Args
+	}
+	return line + " [flags]"
+}
+
+// FlagWords returns the flag as its help and manual name it.
+func FlagWords(f *kong.Flag) string {
+	if f.Short != 0 {
+		return fmt.Sprintf("-%c, %s", f.Short, flagSyntax(f))
+	}
+	return flagSyntax(f)
+}
+
+func flagHelp(f *kong.Flag) string {
+	if f.Required {
+		return f.Help + " Required."
+	}
+	return f.Help
+}
+
+func flagSyntax(f *kong.Flag) string {
+	if f.IsBool() {
+		return "--" + f.Name
+	}
+	return "--" + f.Name + " " + f.PlaceHolder
+}

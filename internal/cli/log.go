@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/dispatch"
+	"thread/jsonlog"
+)
+
+// LogPush writes what was pushed into logs/thread.log (T-28, T-35). A
+// log that cannot be written keeps nobody from pushing.
+func (a *App) LogPush(batch bool, d event.Draft, b engine.Batch) {
+	log := jsonlog.OpenLog(a.Dir)
+	var err error
+	if batch {
+		err = log.Info("push batch: count=%d last_id=%d", b.Last-b.First+1, b.Last)
+	} else {
+		err = log.Info("push: source=%s type=%s id=%d", d.Source, d.Type, b.Last)
+	}
+	// A full disk mends itself; this does not, and handlers need their logs.
+	// Who may only push is not to mend it.
+	if errors.Is(err, fs.ErrPermission) && dispatch.Own(a.Dir) == nil {
+		a.NotStarted("push: the event is stored", dispatch.ForeignFile(err))
+	}
+}
+
+// LogWarning writes a warning into logs/thread.log as well as on stderr.
+func (a *App) LogWarning(format string, args ...any) {
+	a.Warn(format, args...)
+	jsonlog.OpenLog(a.Dir).Warn(format, args...)
+}

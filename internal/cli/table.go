@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Table prints rows of cells, which are printable. On a terminal the columns are
+// aligned: the first rows are held back to see how wide they are, and from then
+// on widths only grow. What does not fit is cut, which an ellipsis shows.
+// Elsewhere cells are whole and a tab stands between them, so that a line depends
+// on its row alone and cut and awk can read it.
+type Table struct {
+	Out     *Output
+	Columns int      // of the terminal, 0: there is none
+	Least   []int    // how narrow a column, but the last, may become to fit
+	Styles  []string // escape sequences before the cells; none without colours
+	Number  bool     // the first column is one of numbers
+
+	widths []int // of the widest cells so far
+	held   [][]string
+	begun  bool // the first rows are printed
+}
+
+const (
+	heldRows  = 200 // how many rows are looked at before the first is printed
+	leastLast = 24  // how narrow the last column may become, if it is wider
+)
+
+// Row adds a row, which may be printed later.
+func (t *Table) Row(cells ...string) error {
+	if t.Columns == 0 {
+		t.Out.Buf = append(append(t.Out.Buf, strings.Join(cells, "\t")...), '\n')
+		return t.Out.More()
+	}
+	t.held = append(t.held, cells)
+	if !t.begun && len(t.held) < heldRows {
+		return nil
+	}
+	return t.Flush()
+}
+
+// Flush prints the rows that are held back.
+func (t *Table) Flush() error {
+	if len(t.held) == 0 {
+		return nil
+	}
+	for _, cells := range t.held {
+		for i, cell := range cells {
+			if i == len(t.widths) {
+				t.widths = append(t.widths, 0)
+			}
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	widths := t.fit()
+	for _, cells := range t.held {
+		for i, cell := range cells {
+			t.cell(i, shorten(cell, widths[i]), widths[i], i == len(cells)-1)
+		}
+		if err := t.Out.More(); err != nil {
+			return err
+		}
+	}
+	t.begun, t.held = true, t.held[:0]
+	return nil
+}
+
+// fit returns the widths of all columns. The widest are the first that give way
+// to the last one.
+func (t *Table) fit() []int {
+	n := len(t.widths) - 1
+	widths, enough := slices.Clone(t.widths[:n]), min(t.widths[n], leastLast)
+	last := t.Columns
+	for _, w := range widths {
+		last -= w + len("  ")
+	}
+	for last < enough {
+		widest := -1
+		for i, w := range widths {
+			if w > t.Least[i] && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+		last++
+	}
+	return append(widths, max(last, enough))
+}
+
+// shorten returns at most so many letters of s.
+func shorten(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-1]) + "…"
+}
+
+func (t *Table) cell(i int, cell string, width int, last bool) {
+	b := t.Out.Buf
+	fill := ""
+	if !last {
+		fill = strings.Repeat(" ", width-utf8.RuneCountInString(cell))
+	}
+	if t.Number && i == 0 {
+		b, fill = append(b, fill...), ""
+	}
+	if i < len(t.Styles) && t.Styles[i] != "" {
+		b = append(append(append(b, t.Styles[i]...), cell...), "\x1b[0m"...)
+	} else {
+		b = append(b, cell...)
+	}
+	if last {
+		t.Out.Buf = append(b, '\n')
+		return
+	}
+	t.Out.Buf = append(append(b, fill...), "  "...)
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+)
+
+// Verb is one command: how it is called, and what its help says.
+type Verb struct {
+	Name     string // one word, or two for a verb within a group
+	Args     string // the positional argument as shown in the usage line
+	Summary  string // one line, for the overview
+	Details  string // what the help says beyond the summary; may be empty
+	Examples string // lines of the Examples block
+	Grammar  func() Command
+}
+
+// Entry names a verb. Of one that is linked into the program there is a function
+// that returns the rest, so that only the verb that is run is built. Of one that
+// another program has there is what the overview shows.
+type Entry struct {
+	Name  string
+	Build func() *Verb
+
+	Program       string // who has it, when it is not linked in
+	Args, Summary string
+}
+
+// Show returns the verb, or of another program's what the overview shows.
+func (e *Entry) Show() *Verb {
+	if e.Build == nil {
+		return &Verb{Name: e.Name, Args: e.Args, Summary: e.Summary}
+	}
+	return e.Build()
+}
+
+// Program is one of the programs: what it is called, and its verbs in the order of
+// the overview.
+type Program struct {
+	name    string
+	Entries []Entry
+}
+
+// NewProgram returns the program that has the verbs of all the lists. A verb that is
+// linked in takes the place of the entry that names its program.
+func NewProgram(name string, lists ...[]Entry) *Program {
+	p := &Program{name: name, Entries: slices.Clone(lists[0])}
+	for _, list := range lists[1:] {
+		for _, e := range list {
+			if i := slices.IndexFunc(p.Entries, func(known Entry) bool { return known.Name == e.Name }); i >= 0 {
+				p.Entries[i] = e
+			} else {
+				p.Entries = append(p.Entries, e)
+			}
+		}
+	}
+	return p
+}
+
+// lookup finds the verb that args begin with and returns it with the remaining
+// args, or nil.
+func (p *Program) lookup(args []string) (*Entry, []string) {
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		first, second, two := strings.Cut(e.Name, " ")
+		switch {
+		case first != args[0]:
+		case !two:
+			return e, args[1:]
+		case len(args) > 1 && second == args[1]:
+			return e, args[2:]
+		}
+	}
+	return nil, nil
+}
+
+// group returns the verbs of two words whose first is word.
+func (p *Program) group(word string) (found []*Entry) {
+	for i := range p.Entries {
+		if first, _, two := strings.Cut(p.Entries[i].Name, " "); two && first == word {
+			found = append(found, &p.Entries[i])
+		}
+	}
+	return found
+}

@@ -1,0 +1,157 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+
+	"thread/engine"
+	"thread/lock"
+)
+
+// claim is the right to run a consumer's handler: its lock and a slot.
+type claim struct {
+	due    engine.Due // what is unread
+	note   note       // what the last supervisor wrote
+	lost   *record    // a run whose supervisor was killed, to be dealt with first
+	lock   *lock.File
+	record *lock.File
+	slot   *lock.File
+	busy   *lock.File // nil until the handler is dealt with
+}
+
+// answer says how an attempt to claim a consumer went.
+type answer int
+
+const (
+	claimed   answer = iota
+	held             // another process has the consumer's lock, and looks when it releases it
+	engaged          // a supervisor waits to retry it
+	unwanted         // it need not run
+	slotless         // every slot is held, and their holders look when they release them
+	undecided        // a slot was held for nothing meanwhile: look at every consumer again
+)
+
+// want decides, under the consumer's lock, whether it must run.
+type want func(ctx context.Context, d engine.Due, n note) (bool, error)
+
+// wantPending is the rule after a push: what has unread events runs.
+func (r *room) wantPending(context.Context, engine.Due, note) (bool, error) { return true, nil }
+
+// wantFresh is the rule of all other looks: a consumer whose last supervisor
+// stopped runs only if a matching event was pushed since. One that was left by a
+// server that was told to end is run by the next server.
+func (r *room) wantFresh(ctx context.Context, d engine.Due, n note) (bool, error) {
+	if !n.halted() && (n.State != stateLeft || r.max == residentSlots) {
+		return true, nil
+	}
+	if d.Retried != n.SeenRetried {
+		return true, nil // a dead letter was sent back
+	}
+	d, err := r.dueFor(ctx, d.Consumer, n.Seen)
+	return d.First != 0, err
+}
+
+// claim tries to get the right to run consumer, without waiting. The claim is
+// not nil if and only if the answer is claimed.
+//
+//  1. take <c>.lock and then the record's, or answer held: who has the record's
+//     only has had a <c>.lock that was deleted, and looks when it releases both
+//  2. ask <c>.busy, or answer engaged: its holder is going to wait for <c>.lock
+//  3. look: must it run, or has a run lost its supervisor?
+//  4. take a slot
+//  5. if not: release both locks, and then repeat the step that failed
+//
+// Without step 5, an event whose own dispatch saw the lock held in steps 2 to 4
+// would be nobody's. The same goes for a slot that was in hand when the repeated
+// attempt found nothing to run: undecided.
+func (r *room) claim(ctx context.Context, consumer string, wanted want) (*claim, answer, error) {
+	var slot *lock.File
+	fail := func(a answer, err error) (*claim, answer, error) {
+		if slot != nil {
+			release(slot)
+			a = undecided
+		}
+		return nil, a, err
+	}
+	look := func(record *lock.File) (c *claim, err error) {
+		c = &claim{note: r.readNote(consumer)}
+		if record != nil {
+			c.lost = lostRun(readRecord(record), c.note)
+		}
+		if c.due, err = r.dueFor(ctx, consumer, 0); err != nil {
+			return nil, err
+		}
+		c.due.Consumer = consumer // also when it has no subscription any more
+		if c.lost != nil {
+			return c, nil
+		}
+		if c.due.First != 0 {
+			if ok, err := wanted(ctx, c.due, c.note); ok || err != nil {
+				return c, err
+			}
+		}
+		return nil, nil
+	}
+	for {
+		l, record, err := r.tryLocks(consumer) // model: claim
+		if errors.Is(err, lock.ErrHeld) {
+			return fail(held, nil)
+		}
+		if err != nil {
+			return fail(held, err)
+		}
+		back := func() { release(l); release(record) }
+		if busy, err := r.engaged(consumer); busy || err != nil {
+			back()
+			return fail(engaged, err)
+		}
+		c, err := look(record)
+		if err != nil {
+			back()
+			return fail(unwanted, err)
+		}
+		if c == nil {
+			passing("unwanted")
+			back()
+			if c, err := look(nil); c == nil || err != nil { // model: unwanted
+				return fail(unwanted, err)
+			}
+			continue
+		}
+		if slot == nil {
+			slot, err = r.trySlot()
+		}
+		if slot != nil {
+			c.lock, c.record, c.slot = l, record, slot
+			return c, claimed, nil
+		}
+		back()
+		if err == nil {
+			slot, err = r.trySlot()
+		}
+		if slot == nil {
+			return fail(slotless, err)
+		}
+	}
+}
+
+// tryLocks takes the two locks of a consumer, or returns lock.ErrHeld.
+func (r *room) tryLocks(consumer string) (l, record *lock.File, err error) {
+	if l, err = lock.Try(r.lockPath(consumer), lock.Exclusive); err != nil {
+		return nil, nil, err
+	}
+	if record, err = r.tryRecord(consumer); err != nil {
+		release(l)
+		return nil, nil, err
+	}
+	return l, record, nil
+}
+
+// drop gives everything back.
+func (c *claim) drop() {
+	release(c.busy)
+	release(c.record)
+	release(c.lock)
+	release(c.slot)
+	c.busy, c.record, c.lock, c.slot = nil, nil, nil, nil
+}

@@ -1,0 +1,247 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"thread/engine"
+	"thread/lock"
+)
+
+// killGrace is how long a handler whose time is up may take to end by itself.
+// A variable for the tests.
+var killGrace = 5 * time.Second
+
+// handler is one run of a consumer's command.
+type handler struct {
+	*room
+	due    engine.Due
+	rec    *record
+	file   *lock.File // of the record
+	acks   bool
+	kin    *kin
+	guards *guardian // nil: nobody keeps its output
+	host   *Host     // nil in a supervisor
+}
+
+// exit says how a handler ended.
+type exit struct {
+	ok      bool   // exit code 0
+	cut     bool   // it did not end by itself
+	stopped bool   // the server that ran it was told to end: no failure
+	unknown bool   // nobody was there to be told; ok is to be judged by what it did
+	text    string // see State.LastExit
+}
+
+// unknownExit is the text of an exit of which nobody knows.
+const unknownExit = "exit unknown (its supervisor was killed)"
+
+// run starts `sh -c command` in a session of its own and returns when it has
+// ended. What it prints goes to the consumer's log. When Subscription.Timeout is
+// over, its process group gets SIGTERM, and SIGKILL after killGrace.
+//
+// What a handler leaves behind when it exits is left alone, and holds neither
+// the consumer's lock nor its log. What is left of one that was killed, or whose
+// time was up, is part of a handler that has not ended, and is killed.
+func (h *handler) run(ctx context.Context) (exit, error) {
+	tree, err := h.takeTree(ctx, h.due.Consumer, h.remains(0), 0)
+	if err != nil {
+		return exit{}, err
+	}
+	x, err := h.runIn(ctx, tree)
+	switch {
+	case ctx.Err() != nil:
+		tree.abandon() // the handler goes on, and who takes over finds it
+	case x.cut:
+		tree.abandon()
+		if tree, err = h.takeTree(ctx, h.due.Consumer, h.remains(0), 0); err == nil {
+			tree.leave()
+		}
+	default:
+		tree.leave()
+	}
+	return x, err
+}
+
+// adopt is run for a handler that lost its supervisor, and may have ended
+// meanwhile: it is waited for like one of our own. How it exited is known to nobody.
+func (h *handler) adopt(ctx context.Context) (exit, error) {
+	x := exit{unknown: true, cut: true, text: unknownExit}
+	if l := findLeader(h.rec); l != nil {
+		// model: adopt
+		h.log.Info("supervise: consumer=%s run=%s adopted pid=%d", h.due.Consumer, h.runID(), l.p.Pid)
+		out := h.kept[h.runID()]
+		if reader := reopenOutput(h.rec); out == nil && reader != nil {
+			out = &output{reader: reader, log: outputLog(h.t.Dir(), h.due.Consumer)}
+			out.begin()
+			defer out.close()
+		}
+		defer h.guardOutput(out)()
+		late, stopped, err := h.watch(ctx, l.wait, l.terminate, l.kill, l.elapsed)
+		if err != nil {
+			return exit{}, err
+		}
+		if late != "" {
+			x = exit{cut: true, stopped: stopped, text: late}
+		}
+	}
+	err := h.clear(ctx, killGrace)
+	return x, err
+}
+
+func (h *handler) runID() string { return h.rec.RunID }
+
+// remains tells what is left of this run. The leader is 0 unless it is our child and
+// not waited for.
+func (h *handler) remains(leader int) remains {
+	return remains{runID: h.rec.RunID, leader: leader, kin: h.kin, began: h.rec.Began}
+}
+
+// clear ends what is left of the handler, which has not ended by itself.
+func (h *handler) clear(ctx context.Context, grace time.Duration) error {
+	if err := h.evict(ctx, h.due.Consumer, h.remains(0), grace); err != nil {
+		return err
+	}
+	tree, err := h.takeTree(ctx, h.due.Consumer, h.remains(0), grace)
+	if err == nil {
+		tree.leave()
+	}
+	return err
+}
+
+// runIn is run with the tree lock held.
+func (h *handler) runIn(ctx context.Context, tree *tree) (exit, error) {
+	if h.acks {
+		if err := h.forgetPopped(h.due.Consumer); err != nil {
+			return exit{}, err
+		}
+	}
+	out, err := h.openOutput(h.due.Consumer)
+	if err != nil {
+		return exit{}, err
+	}
+	defer out.close()
+
+	cmd := exec.Command(shell, "-c", h.due.Handler)
+	cmd.Env = h.environment()
+	cmd.Stdout, cmd.Stderr = out.writer, out.writer
+	detach(cmd)
+	tree.attach(cmd)
+	start := time.Now()
+	if err := h.start(cmd); err != nil { // model: start
+		return exit{}, err
+	}
+	h.rec.PID, h.rec.Began, h.rec.Pipe = cmd.Process.Pid, beganAt(cmd.Process.Pid), out.inode()
+	if err := writeRecord(h.file, h.rec); err != nil {
+		h.report(h.due.Consumer, err) // killed now, it is not adopted but ended
+	}
+	out.started()
+	defer h.guardOutput(out)() // before it is closed
+	h.log.Info("supervise: consumer=%s run=%s started pid=%d last_acked_id=%d", h.due.Consumer, h.runID(), cmd.Process.Pid, h.due.Progress.LastAcked)
+	return h.wait(ctx, cmd, start)
+}
+
+// guardOutput lets the guard have what the handler prints, until the returned
+// function is called.
+func (h *handler) guardOutput(out *output) (ended func()) {
+	if h.guards == nil || out == nil {
+		return func() {}
+	}
+	run := &guardedRun{Dir: h.t.Dir(), Consumer: h.due.Consumer, RunID: h.runID(), output: out.reader}
+	h.guards.began(run)
+	return func() { h.guards.ended(run) }
+}
+
+// start starts the handler, by way of the host if that wants to.
+func (h *handler) start(cmd *exec.Cmd) error {
+	if h.host == nil || h.host.Start == nil {
+		return startChild(cmd)
+	}
+	return h.host.Start(h.runID(), func() (pid int, err error) {
+		if err := startChild(cmd); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	})
+}
+
+// wait waits for the handler, or until its time is up and it is gone. What is left of
+// one that was killed is gone too, then.
+func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exit, error) {
+	pid := cmd.Process.Pid
+	late, stopped, err := h.watch(ctx, func() { awaitExit(pid) }, func() { terminateGroup(cmd) }, func() { killGroup(cmd) }, time.Since(start))
+	if err != nil {
+		return exit{}, err
+	}
+	x := exit{cut: late != "", stopped: stopped, text: late}
+	grace := time.Duration(0) // they have had it
+	if late == "" {
+		grace = killGrace
+		x.cut = endedBySignal(pid)
+	}
+	if x.cut {
+		// Before its first process is waited for, the numbers of its group and its
+		// session are nobody else's.
+		if err := h.evict(ctx, h.due.Consumer, h.remains(pid), grace); err != nil {
+			return exit{}, err
+		}
+	}
+	err = waitChild(cmd)
+	var failed *exec.ExitError
+	switch {
+	case late != "":
+		return x, nil
+	case err == nil:
+		return exit{ok: true, text: "exit 0"}, nil
+	case errors.As(err, &failed):
+		return exit{cut: !failed.Exited(), text: exitText(failed.ProcessState)}, nil
+	}
+	return exit{}, err
+}
+
+// watch returns when the handler's first process has ended; if it was made to, with
+// the reason. ended waits for it, terminate and kill reach its process group, and
+// it has run for some time already.
+func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran time.Duration) (late string, stopped bool, err error) {
+	ended := make(chan struct{})
+	go func() {
+		wait()
+		close(ended)
+	}()
+	var limit <-chan time.Time // nil: never
+	if h.due.Timeout > 0 {
+		timer := time.NewTimer(h.due.Timeout - ran)
+		defer timer.Stop()
+		limit = timer.C
+	}
+	var abort, stop <-chan struct{}
+	if h.host != nil {
+		abort, stop = h.host.Abort, h.host.Stop
+	}
+	select {
+	case <-ended:
+		return "", false, nil
+	case <-ctx.Done():
+		return "", false, ctx.Err()
+	case <-limit:
+		late = fmt.Sprintf("timed out after %v", h.due.Timeout)
+	case <-abort:
+		late = "aborted"
+	case <-stop:
+		late, stopped = "stopped with the server", true
+	}
+	terminate()
+	grace := time.NewTimer(killGrace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-grace.C:
+	}
+	// Also when the leader has ended: the rest of the group had its time too.
+	kill()
+	<-ended
+	return late, stopped, nil
+}

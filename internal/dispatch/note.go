@@ -1,0 +1,140 @@
+package dispatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// state says what the last note in a consumer's file is about.
+type state string
+
+const (
+	stateRunning state = "running" // written before the handler is started
+	stateWaiting state = "waiting" // a retry is due at RetryAt
+	stateStopped state = "stopped" // ended without progress, nothing new
+	stateStalled state = "stalled" // failed maxTries times
+	stateLeft    state = "left"    // the server that ran it was told to end
+	stateIdle    state = "idle"    // ended, and nothing of the above
+)
+
+// note is the content of run/<c>.json: what supervisors tell each other and
+// `thread info` about a consumer. It is advice; see the package comment. Only
+// the holder of the consumer's lock or busy lock writes it.
+type note struct {
+	State     state      `json:"state"`
+	RunID     string     `json:"run_id"`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"` // of the last run that ended
+	Exit      string     `json:"exit,omitempty"`     // how that one ended, see exitText
+	RetryAt   *time.Time `json:"retry_at,omitempty"`
+	// Seen is the newest id when the handler was started, and once it has ended,
+	// at the look that followed.
+	Seen int64 `json:"seen"`
+	// SeenRetried is Due.Retried at the same moment.
+	SeenRetried int64 `json:"seen_retried,omitempty"`
+	streak
+}
+
+func (n *note) halted() bool { return n.State == stateStopped || n.State == stateStalled }
+
+// resumed is the streak that a run begins with: one that has stopped has ended.
+func (n *note) resumed() streak {
+	if n.halted() {
+		return streak{}
+	}
+	return n.streak
+}
+
+// readNote returns the consumer's note, the zero note if there is none that can
+// be read.
+func (r *room) readNote(consumer string) note {
+	text, err := readFile(r.notePath(consumer))
+	if n, ok := r.unwritten.get(consumer, text); ok {
+		return n
+	}
+	var n note
+	if err != nil || json.Unmarshal(text, &n) != nil {
+		return note{}
+	}
+	return n
+}
+
+// writeNote replaces the consumer's note. One that cannot be written, as on a full
+// disk, is kept for this process: it would run a handler that leaves its events
+// unread again and again. No sync: a note that a power cut takes away is about
+// processes that it took away too.
+func (r *room) writeNote(consumer string, n note) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	path := r.notePath(consumer)
+	if err := replaceFile(path, append(text, '\n')); err != nil {
+		old, _ := readFile(path)
+		r.unwritten.keep(consumer, n, old)
+		return err
+	}
+	r.unwritten.forget(consumer)
+	return nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow|openNoWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+func replaceFile(path string, text []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|openNoFollow|openNoWait, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// unwritten are the notes that could not be written. A note holds until somebody
+// else, who ran the consumer meanwhile, has written another one.
+type unwritten struct {
+	mu    sync.Mutex
+	notes map[string]unwrittenNote
+}
+
+type unwrittenNote struct {
+	note note
+	old  []byte // the text in its place
+}
+
+func (u *unwritten) keep(consumer string, n note, old []byte) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.notes == nil {
+		u.notes = map[string]unwrittenNote{}
+	}
+	u.notes[consumer] = unwrittenNote{n, old}
+}
+
+func (u *unwritten) forget(consumer string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.notes, consumer)
+}
+
+// get returns the consumer's note if text is still what is in its place.
+func (u *unwritten) get(consumer string, text []byte) (note, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n, ok := u.notes[consumer]
+	return n.note, ok && bytes.Equal(n.old, text)
+}

@@ -1,0 +1,86 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"thread/lock"
+)
+
+// record is what is known of a run to whoever comes after its supervisor: the
+// content of logs/handlers/<c>.run. The supervisor holds the file's lock for as long
+// as it has the consumer's, and empties the file when the handler has ended. It is
+// no part of run/, which may be deleted while the handler runs: who finds the lock
+// of this file held, or a run in it, knows of a handler that no lock in run/ tells of.
+type record struct {
+	note
+	Consumer string `json:"consumer"`
+	From     int64  `json:"from"`            // progress at the start
+	PID      int    `json:"pid,omitempty"`   // the handler's first process; 0 until it is known
+	Began    uint64 `json:"began,omitempty"` // when that was started, in the system's own count: tells it from another one of its number
+	Pipe     uint64 `json:"pipe,omitempty"`  // the inode of what it prints into
+	// Turn says that it is no handler but a process that holds the consumer's turn
+	// (TakeTurn): what is left of it is ended and counts as no run.
+	Turn bool `json:"turn,omitempty"`
+}
+
+func (r *room) recordPath(consumer string) string {
+	return filepath.Join(r.t.Dir(), "logs", "handlers", filepath.Base(r.path(consumer, ".run")))
+}
+
+// tryRecord takes the lock of the consumer's record, or returns lock.ErrHeld.
+func (r *room) tryRecord(consumer string) (*lock.File, error) {
+	path := r.recordPath(consumer)
+	l, err := lock.Try(path, lock.Exclusive)
+	if errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, err
+		}
+		l, err = lock.Try(path, lock.Exclusive)
+	}
+	return l, err
+}
+
+// readRecord returns the run that the held file tells of, nil for none.
+func readRecord(l *lock.File) *record {
+	var rec record
+	in := io.NewSectionReader(l.File(), 0, 1<<16)
+	if json.NewDecoder(in).Decode(&rec) != nil || rec.RunID == "" {
+		return nil
+	}
+	return &rec
+}
+
+// writeRecord replaces the content in place, as the lock is on the file. A reader
+// after a kill between the two writes ignores what follows the first value.
+func writeRecord(l *lock.File, rec *record) error {
+	text, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	if _, err := l.File().WriteAt(text, 0); err != nil {
+		return err
+	}
+	return l.File().Truncate(int64(len(text)))
+}
+
+// lostRun returns the run whose supervisor has ended without a word, nil for none.
+// The caller has the consumer's lock and that of the record.
+//
+// A note of another run is newer than the record: a program that knows no records
+// has run the consumer since. So is one that says how the run ended. There is none
+// when run/ was deleted. A note without a record is of such a program, or its
+// supervisor was killed before it started the handler.
+func lostRun(rec *record, n note) *record {
+	switch {
+	case rec != nil && (rec.Turn || n.RunID == "" || n.RunID == rec.RunID && n.State == stateRunning):
+		return rec
+	case n.State == stateRunning:
+		return &record{note: n}
+	}
+	return nil
+}

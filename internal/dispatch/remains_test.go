@@ -1,0 +1,277 @@
+//go:build linux
+
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"thread/engine"
+	"thread/event"
+)
+
+// hidden starts children of a handler in every way in which they can get away from
+// it: with all descriptors closed, in sessions of their own, after their parent's
+// end, and without an environment.
+const hidden = `
+hide() { "$T" bare "echo \$\$ >> '$D/hidden'; exec sleep 1000"; }
+hide &
+(setsid "$T" bare "echo \$\$ >> '$D/hidden'; exec sleep 1000" &)
+(setsid env -i "$T" bare "echo \$\$ >> '$D/hidden'; exec sleep 1000" &)
+env -i "$T" bare "echo \$\$ >> '$D/hidden'; exec sleep 1000" &
+while [ "$(wc -l < "$D/hidden")" -lt 4 ]; do sleep 0.01; done 2>/dev/null
+`
+
+// What is left of a killed handler is ended, however it hides; when the supervisor
+// was killed before, whatever carries the run's id or has a parent that does.
+func TestHiddenChildren(t *testing.T) {
+	for _, order := range []string{"handler", "supervisor handler"} {
+		t.Run(order, func(t *testing.T) {
+			b := newBench(t)
+			at, stay := b.fifo("at"), b.fifo("stay")
+			b.subscribe(engine.Subscription{Consumer: "c", Handler: `
+				if [ -e "$D/hidden" ]; then ` + drain + `; echo done > "$D/at"; exit; fi
+				: > "$D/hidden"` + hidden + `
+				echo $$ $PPID > "$D/at"; read x < "$D/stay"`})
+			b.push("s")
+			b.dispatch(Options{})
+			first := at.numbers()
+			if order == "supervisor handler" {
+				b.kill(first[1])
+				b.awaitLog(fmt.Sprint("adopted pid=", first[0]), 1)
+			}
+			b.kill(first[0])
+			if got := at.line(); got != "done" {
+				t.Errorf("the second run says %q", got)
+			}
+			for i, text := range b.lines("hidden") {
+				pid, err := strconv.Atoi(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if unknown := i >= 0 && order != "handler" && !marked(pid); unknown && alive(pid) {
+					// Without an environment, and with nobody left who has started it.
+					b.kill(pid)
+					continue
+				}
+				if alive(pid) {
+					t.Errorf("process %d is alive beside the next run", pid)
+					b.kill(pid)
+				}
+			}
+			_ = stay
+			b.awaitIdle()
+		})
+	}
+}
+
+func marked(pid int) bool {
+	_, ok := runOf(pid)
+	return ok
+}
+
+// Who only has a file of run/ open is left alone when a handler is ended.
+func TestBystander(t *testing.T) {
+	for _, order := range []string{"handler", "guard supervisor handler"} {
+		t.Run(order, func(t *testing.T) {
+			b := newBench(t)
+			at, leave := b.fifo("at"), b.fifo("leave")
+			b.subscribe(engine.Subscription{Consumer: "c", Handler: killed})
+			b.push("s")
+			b.dispatch(Options{})
+			first := at.numbers()
+			b.awaitLog("guarded by", 1)
+			reader := exec.Command("tail", "-f", b.r.treePath("c"), b.r.lockPath("c"), b.r.recordPath("c"))
+			if err := reader.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { reader.Process.Kill(); reader.Wait() }()
+			for n := 0; n < 3; { // tail has opened them
+				fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", reader.Process.Pid))
+				n = 0
+				for _, fd := range fds {
+					if target, _ := os.Readlink(fd); strings.HasPrefix(target, b.t.Dir()) {
+						n++
+					}
+				}
+			}
+			if order != "handler" {
+				list, err := processes(b.t.Dir(), superviseVerb)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, mode := range []string{modeGuard, modeWork} {
+					for _, p := range list {
+						if p.mode == mode {
+							b.kill(p.pid)
+							awaitDeath(t.Context(), p.pid)
+						}
+					}
+				}
+			}
+			b.kill(first[0])
+			if order != "handler" {
+				b.awaitGone(first[0])
+				b.dispatch(Options{})
+			}
+			if second := at.numbers(); second[1] != 0 {
+				t.Errorf("%d processes of the first run are left", second[1])
+			}
+			_ = leave
+			b.awaitIdle()
+			if !alive(reader.Process.Pid) {
+				t.Error("who only reads was killed")
+			}
+		})
+	}
+}
+
+// When run/ is deleted while a handler runs, whatever comes does not start another
+// one beside it, whether its supervisor lives or not; and nothing is left behind.
+func TestRunDeleted(t *testing.T) {
+	for _, also := range []string{"", "supervisor", "guard supervisor"} {
+		t.Run("also killed: "+also, func(t *testing.T) {
+			b := newBench(t)
+			at, leave := b.fifo("at"), b.fifo("leave")
+			b.subscribe(engine.Subscription{Consumer: "c", Handler: killed})
+			b.push("s")
+			b.dispatch(Options{})
+			first := at.numbers()
+			b.awaitLog("guarded by", 1)
+			if err := os.RemoveAll(b.r.run); err != nil {
+				t.Fatal(err)
+			}
+			list, err := processes(b.t.Dir(), superviseVerb)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, mode := range []string{modeGuard, modeWork} {
+				for _, p := range list {
+					if p.mode == mode && (strings.Contains(also, "guard") || mode == modeWork && also != "") {
+						b.kill(p.pid)
+						awaitDeath(t.Context(), p.pid)
+					}
+				}
+			}
+			last := b.push("s")
+			b.dispatch(Options{})
+			if also == "" {
+				b.awaitLog("dispatch: consumer=c skipped (lock held)", 1)
+			} else {
+				b.awaitLog(fmt.Sprint("adopted pid=", first[0]), 1)
+			}
+			if n := strings.Count(b.log(), " started pid="); n != 1 {
+				t.Errorf("%d handlers were started:\n%s", n, b.log())
+			}
+			leave.say()
+			b.awaitIdle()
+			if got := b.acked("c"); got != last {
+				t.Errorf("acked %d, want %d", got, last)
+			}
+			if n := strings.Count(b.log(), " started pid="); n != 1 {
+				t.Errorf("%d handlers were started:\n%s", n, b.log())
+			}
+		})
+	}
+}
+
+// A process that goes on does not lose its descriptors by waking a dispatch, and the
+// dispatch does not get them.
+func TestWakeKeepsDescriptors(t *testing.T) {
+	b := newBench(t)
+	at, leave := b.fifo("at"), b.fifo("leave")
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `"$T" wakes 99; read x < "$D/leave"; ` + drain})
+	b.subscribe(engine.Subscription{Consumer: "d", Handler: `ls -l /proc/$PPID/fd > "$D/held"; ` + drain + `; echo > "$D/at"`})
+	b.push("s")
+	b.dispatch(Options{MaxHandlers: 1}) // c; d is the business of whoever wakes
+	at.line()
+	if got := b.read("kept"); got != "kept\n" {
+		t.Errorf("the descriptor was %q", got)
+	}
+	if held := b.read("held"); strings.Contains(held, "c.tree") {
+		t.Errorf("the supervisor that was woken has\n%s", held)
+	}
+	leave.say()
+	b.awaitIdle()
+}
+
+// wakes wakes a dispatch and then lets a child look whether it has the descriptor.
+func wakes(fd string) error {
+	t, err := engine.Open(os.Getenv(envDir))
+	if err != nil {
+		return err
+	}
+	if _, err := t.Push(context.Background(), event.Draft{Source: "w", Type: "message"}); err != nil {
+		return err
+	}
+	if err := Wake(context.Background(), t, "w"); err != nil {
+		return err
+	}
+	return exec.Command("/bin/sh", "-c", "if [ -e /proc/self/fd/"+fd+" ]; then echo kept; else echo gone; fi > \"$D/kept\"").Run()
+}
+
+// A process that holds a consumer's turn and is killed leaves nobody at work beside
+// the handler that follows.
+func TestTurnIsKilled(t *testing.T) {
+	b := newBench(t)
+	at := b.fifo("at")
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `[ -n "$(tr -d '\0' 2>/dev/null < /proc/$(cat "$D/left")/cmdline)" ] && echo "not alone" > "$D/at"; ` + drain + `; echo done > "$D/at"`})
+	b.push("s")
+	holder := b.command("turn", b.t.Dir(), "c")
+	out, err := holder.StdoutPipe()
+	if err == nil {
+		err = holder.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 32)
+	n, err := out.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(b.path("left"), fmt.Append(nil, left), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.kill(holder.Process.Pid)
+	holder.Wait()
+	if got := at.line(); got != "done" {
+		t.Error(got)
+	}
+	b.awaitIdle()
+	if alive(left) {
+		t.Errorf("process %d is alive", left)
+		b.kill(left)
+	}
+}
+
+// holdTurn takes a turn and starts a process for it, which goes on.
+func holdTurn(dir, consumer string) error {
+	t, err := engine.Open(dir)
+	if err != nil {
+		return err
+	}
+	turn, err := TakeTurn(context.Background(), t, consumer)
+	if err != nil {
+		return err
+	}
+	worker := exec.Command("sleep", "1000")
+	worker.Env = append(os.Environ(), turn.Environment()...)
+	if err := worker.Start(); err != nil {
+		return err
+	}
+	fmt.Println(worker.Process.Pid)
+	time.Sleep(time.Hour) // killed before
+	return nil
+}

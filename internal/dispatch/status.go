@@ -1,0 +1,78 @@
+package dispatch
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"thread/engine"
+	"thread/lock"
+)
+
+// State is what is known of a consumer's handler, for people. Times are nil when
+// there is none.
+type State struct {
+	Running      bool
+	RunningSince *time.Time
+	RunID        string     // of the running handler
+	LastExit     string     // "exit 0", "exit 3", "killed by SIGKILL", "timed out after 5m0s"; "": never ended
+	LastExitAt   *time.Time // when
+	Failures     int        // failed runs in a row, without progress in between
+	RetryAt      *time.Time // a supervisor waits to run it again
+	// Stalled is set after the last try in a row has failed: the next push, or
+	// thread dispatch, starts afresh.
+	Stalled bool
+	// Stopped is set when the handler ended well but left events unread, and
+	// nothing new came: the next push runs it again.
+	Stopped bool
+	// Left is set when the server that ran the handler was told to end: the next push
+	// or server runs it again.
+	Left bool
+	// Interrupted is set when the supervisor was killed while the handler ran or
+	// waited for a retry, and nobody has taken over yet.
+	Interrupted bool
+}
+
+// Status returns what is known of a consumer's handler. It changes nothing, and
+// it holds up no dispatch. An unknown consumer has the zero State.
+func Status(t *engine.Thread, consumer string) (State, error) {
+	r := newRoom(t, Options{})
+	n := r.readNote(consumer)
+	engaged := false
+	// The probe would create the file.
+	if _, err := os.Lstat(r.busyPath(consumer)); err == nil {
+		if engaged, err = r.engaged(consumer); err != nil {
+			return State{}, err
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return State{}, err
+	}
+	s := State{LastExit: n.Exit, LastExitAt: n.EndedAt, Failures: n.Failures}
+	s.Stalled, s.Stopped, s.Left = n.State == stateStalled, n.State == stateStopped, n.State == stateLeft
+	switch {
+	case n.State == stateRunning && engaged:
+		s.Running, s.RunID, s.RunningSince = true, n.RunID, &n.StartedAt
+	case n.State == stateWaiting && engaged:
+		s.RetryAt = n.RetryAt
+	case n.State == stateRunning || n.State == stateWaiting:
+		s.Interrupted = true
+	}
+	return s, nil
+}
+
+// engaged reports whether a supervisor runs the consumer or waits to retry it.
+// Both this question and others like it take the lock shared, so that askers do
+// not see each other; a supervisor that takes it waits until they are gone.
+func (r *room) engaged(consumer string) (bool, error) { return isHeld(r.busyPath(consumer)) }
+
+func isHeld(busyPath string) (bool, error) {
+	l, err := lock.Try(busyPath, lock.Shared)
+	if errors.Is(err, lock.ErrHeld) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	release(l)
+	return false, nil
+}

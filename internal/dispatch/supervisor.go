@@ -1,0 +1,356 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"thread/engine"
+	"thread/internal/planted"
+	"thread/lock"
+)
+
+// passing is called at points where the tests stop a process.
+var passing = func(point string) {}
+
+// supervisor runs handlers, each in a goroutine of its own. It holds a consumer's
+// locks and a slot only while its handler runs; while one waits to be retried it holds
+// only that consumer's busy lock, and others run.
+type supervisor struct {
+	*room
+	queue   []engine.Due       // seen due, not looked at again yet
+	lost    []string           // consumers whose handlers have lost their supervisor, for the first look
+	waiting map[string]*waiter // to be retried
+	running int
+	ended   chan ended
+	first   bool // the look that answers a push: see next
+	guard   *guardian
+	guarded bool
+	ready   *os.File // tells a dispatch that it was handed over, nil when it is or nobody waits
+	host    *Host    // nil in a process of its own
+}
+
+type waiter struct {
+	at   time.Time
+	busy *lock.File
+	note note
+}
+
+// ended is what came of one run.
+type ended struct {
+	consumer string
+	waiter   *waiter // not nil: to be retried
+	err      error
+}
+
+func newSupervisor(r *room) *supervisor {
+	s := &supervisor{}
+	s.begin(r)
+	return s
+}
+
+func (s *supervisor) begin(r *room) {
+	s.room, s.waiting, s.ended, s.guard = r, map[string]*waiter{}, make(chan ended), newGuardian(r)
+}
+
+// work runs every consumer that it finds due, until a look after the last release
+// finds none and no retry is left.
+//
+// When the thread cannot be read, work tries again with the back-off, and then
+// ends; the next push starts afresh. When ctx ends, so does work, and the guard
+// takes over.
+func (s *supervisor) work(ctx context.Context) error {
+	if s.takeovers > 0 {
+		s.beGuarded(ctx)
+	}
+	var err error
+	for failures := 0; ; {
+		if err == nil {
+			err = s.next(ctx) // model: look
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.handedOver()
+		var again <-chan time.Time
+		switch {
+		case err != nil:
+			failures++
+			if (failures >= maxTries || s.isGone()) && s.running == 0 {
+				s.leave()
+				return err
+			}
+			s.log.Error("supervise: %v", err)
+			if failures < maxTries {
+				again = time.After(backoff(failures))
+			}
+		case s.running == 0 && len(s.waiting) == 0:
+			s.leave()
+			return nil
+		default:
+			failures = 0
+		}
+		err = s.await(ctx, again)
+	}
+}
+
+// await waits for the end of a run, for a retry that is due, or for again. A
+// retry is begun.
+func (s *supervisor) await(ctx context.Context, again <-chan time.Time) error {
+	var due <-chan time.Time
+	if w := s.waiting[s.nextRetry()]; w != nil {
+		timer := time.NewTimer(time.Until(w.at))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case e := <-s.ended:
+		s.running--
+		if e.waiter != nil {
+			s.waiting[e.consumer] = e.waiter
+		}
+		return e.err
+	case <-due:
+		c, err := s.resume(ctx, s.nextRetry())
+		if c != nil {
+			s.run(ctx, c)
+		}
+		return err
+	case <-again:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// run begins to serve a claim.
+func (s *supervisor) run(ctx context.Context, c *claim) {
+	s.beGuarded(ctx)
+	if c.lost == nil {
+		s.logSpawned(c)
+	}
+	s.running++
+	go func() {
+		w, err := s.serve(ctx, c)
+		s.ended <- ended{c.due.Consumer, w, err}
+	}()
+}
+
+// beGuarded sees to it that a guard is there before anything is done that would have
+// to be taken over.
+func (s *supervisor) beGuarded(ctx context.Context) {
+	if s.guarded {
+		return
+	}
+	s.guarded = true
+	s.guard.start() // model: guard
+	s.say()
+	wait(ctx, pause(s.takeovers))
+	passing("working")
+}
+
+// leave tells the guard that all is done.
+func (s *supervisor) leave() {
+	if s.guarded {
+		s.guard.dismiss() // model: dismiss
+	}
+}
+
+// handedOver lets the dispatch go that has started this process.
+func (s *supervisor) handedOver() {
+	if s.ready != nil {
+		s.say()
+		s.ready.Close()
+		s.ready = nil
+	}
+	s.first = false
+}
+
+// say tells that dispatch that from now on there is somebody who takes over.
+func (s *supervisor) say() {
+	if s.ready != nil {
+		_, _ = s.ready.Write([]byte{'k'}) // it may be gone
+	}
+}
+
+// isGone reports whether the directory was deleted.
+func (s *supervisor) isGone() bool {
+	_, err := os.Stat(s.t.Dir())
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// wait waits until the time is over, or ctx.
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// next claims and runs the consumers that have to run, in the order of
+// subscription, until a look at all of them that has begun after the call finds
+// none, there is no slot, or a resident process has taken it upon itself to look.
+//
+// The first look of a process that a push has started answers that push: also what
+// was left to the next push runs.
+func (s *supervisor) next(ctx context.Context) error {
+	if planted.Bug("no look after the release") && !s.first {
+		return nil
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	first := s.first
+	for _, consumer := range s.lost {
+		s.queue = append(s.queue, engine.Due{Subscription: engine.Subscription{Consumer: consumer}})
+	}
+	s.lost = nil
+	for fresh := false; ; {
+		for len(s.queue) > 0 {
+			d := s.queue[0]
+			wanted := s.wantFresh
+			if first {
+				wanted = s.wantAfterPush(d.Consumer)
+			}
+			c, a, err := s.claim(ctx, d.Consumer, wanted)
+			switch {
+			case err != nil:
+				s.report(d.Consumer, err)
+			case a == slotless:
+				if first {
+					s.log.Info("dispatch: consumer=%s waits for a slot, with up to %d after it: %d handlers are running", d.Consumer, len(s.queue)-1, s.max)
+				}
+				return nil
+			case a == undecided:
+				fresh = false
+			case a == claimed:
+				s.run(ctx, c)
+			case a == held && first && s.first:
+				s.log.Info("dispatch: consumer=%s skipped (lock held)", d.Consumer)
+			case a == engaged && first && s.first:
+				s.log.Info("dispatch: consumer=%s skipped (waiting to retry)", d.Consumer)
+			}
+			s.queue = s.queue[1:]
+		}
+		if fresh {
+			return nil
+		}
+		// Not the first look of a process: that was made by the dispatch, or is the
+		// answer to a push that a resident process did not get.
+		if !first && s.ping(pingLook, "") {
+			return nil
+		}
+		due, err := s.due(ctx)
+		if err != nil {
+			return err
+		}
+		for _, d := range due {
+			switch {
+			case d.Err == nil:
+				s.queue = append(s.queue, d)
+			case s.first:
+				s.logBroken(d.Consumer, d.Err)
+			}
+		}
+		fresh = true
+		if len(s.queue) > 0 {
+			passing("looked")
+		}
+	}
+}
+
+// settle decides what follows an ending, notes it, and gives back what is not
+// needed for it.
+func (s *supervisor) settle(c *claim, n note, e ending) (*waiter, error) {
+	consumer := c.due.Consumer
+	v, delay := decide(e, &n.streak)
+	n.RetryAt = nil
+	at := time.Now().Add(delay)
+	switch v {
+	case done, again:
+		n.State = stateIdle
+	case retry:
+		n.State, n.RetryAt = stateWaiting, &at
+	case stopped:
+		n.State = stateStopped
+	case stalled:
+		n.State = stateStalled
+	case left:
+		n.State = stateLeft
+	}
+	// Before the release: afterwards the note is somebody else's. And before the record:
+	// killed between, the note is of the same run.
+	err := s.writeNote(consumer, n)
+	err = errors.Join(err, c.record.File().Truncate(0))
+	passing("decided")
+	var w *waiter
+	switch v {
+	case again:
+		s.log.Info("supervise: consumer=%s runs again: events are pending", consumer)
+	case retry:
+		s.log.Warn("supervise: consumer=%s runs again in %v: %s", consumer, delay, n.Exit)
+		w = &waiter{at: at, busy: c.busy, note: n}
+		c.busy = nil
+	case stopped:
+		s.log.Warn("supervise: consumer=%s stopped: its handler left its events unread; the next push runs it", consumer)
+	case stalled:
+		s.log.Error("supervise: consumer=%s stalled after %d failed runs, the last one: %s; the next push runs it", consumer, n.Failures, n.Exit)
+	case left:
+		s.log.Info("supervise: consumer=%s left with events unread: the server ends; the next push or server runs it", consumer)
+	}
+	c.drop()
+	return w, err
+}
+
+// nextRetry returns the consumer whose retry is due first, "" for none.
+func (s *supervisor) nextRetry() (consumer string) {
+	for c, w := range s.waiting {
+		if consumer == "" || w.at.Before(s.waiting[consumer].at) {
+			consumer = c
+		}
+	}
+	return consumer
+}
+
+// resume claims a consumer again that waits, when its time has come. It
+// returns nil if that need not run any more, or if there is no slot for it.
+func (s *supervisor) resume(ctx context.Context, consumer string) (*claim, error) {
+	w := s.waiting[consumer]
+	delete(s.waiting, consumer)
+	c := &claim{busy: w.busy, note: w.note}
+	err := s.prepare()
+	if named, _ := lock.Names(s.busyPath(consumer), w.busy.File()); !named && err == nil {
+		// run/ was deleted: whoever has come meanwhile did not see that it waits.
+		c.drop()
+		return nil, nil
+	}
+	if err == nil {
+		// Who holds the lock now is about to find that busy is held.
+		c.lock, err = lock.Open(ctx, s.lockPath(consumer), lock.Exclusive)
+	}
+	if err == nil {
+		if c.record, err = s.tryRecord(consumer); errors.Is(err, lock.ErrHeld) {
+			c.drop() // its holder looks
+			return nil, nil
+		}
+	}
+	if err == nil {
+		c.due, err = s.dueFor(ctx, consumer, 0)
+		c.due.Consumer = consumer
+	}
+	if err == nil && c.due.First != 0 {
+		c.slot, err = s.trySlot()
+	}
+	if c.slot == nil {
+		// No slot: the supervisors that hold them find this consumer due, with
+		// its streak in the note. Not due: another look follows.
+		c.drop()
+		return nil, err
+	}
+	return c, nil
+}

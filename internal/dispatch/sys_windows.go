@@ -1,0 +1,96 @@
+package dispatch
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// Windows has no O_NOFOLLOW; making a symbolic link takes a privilege there.
+const (
+	openNoFollow = 0
+	openNoWait   = 0
+)
+
+const shell = "sh"
+
+func detach(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
+}
+
+// Handles are inherited one by one, by name.
+func closeInherited()                 {}
+func sealed(start func() error) error { return start() }
+
+// A dispatch does not wait here until its supervisor has handed over.
+func withReady(*exec.Cmd) (func(time.Duration) (bool, bool), error) {
+	return func(time.Duration) (bool, bool) { return true, false }, nil
+}
+func readyFile() *os.File { return nil }
+
+func unlock(*os.File) {} // closing does it: nobody else has the handle
+
+func readNow(uintptr, []byte) (int, error) { return 0, errNothingReady }
+
+func terminateGroup(cmd *exec.Cmd) { cmd.Process.Kill() }
+func killGroup(cmd *exec.Cmd)      { cmd.Process.Kill() }
+
+func exitText(p *os.ProcessState) string { return "exit " + strconv.Itoa(p.ExitCode()) }
+
+// There are no process groups to be killed, and no way to find a handler's
+// processes: at a time limit only the shell ends, and a handler whose supervisor was
+// killed goes on unseen. See docs/DISPATCH.md.
+
+func adoptOrphans()     {}
+func reapOrphans()      {}
+func countOrphans() int { return 0 }
+
+type remains struct {
+	runID  string
+	leader int
+	kin    *kin
+	began  uint64
+}
+
+type tree struct{ path string }
+
+func (r *room) evict(context.Context, string, remains, time.Duration) error { return nil }
+func (r *room) takeTree(context.Context, string, remains, time.Duration) (*tree, error) {
+	return &tree{}, nil
+}
+func (t *tree) attach(*exec.Cmd) {}
+func (t *tree) leave()           {}
+func (t *tree) abandon()         {}
+
+type leader struct {
+	p       *os.Process
+	elapsed time.Duration
+}
+
+func findLeader(*record) *leader { return nil }
+func (l *leader) wait()          {}
+func (l *leader) terminate()     {}
+func (l *leader) kill()          {}
+
+func reopenOutput(*record) *os.File { return nil }
+func (o *output) inode() uint64     { return 0 }
+
+func beganAt(int) uint64 { return 0 }
+
+// endedBySignal is not asked before the process is waited for: nothing is evicted here.
+func endedBySignal(int) bool { return false }
+
+// awaitExit returns when the process has ended.
+func awaitExit(pid int) {
+	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
+	if err != nil {
+		return // the caller waits as well
+	}
+	defer windows.CloseHandle(h)
+	windows.WaitForSingleObject(h, windows.INFINITE)
+}

@@ -1,0 +1,217 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+	"unicode/utf16"
+
+	"thread/engine"
+)
+
+// envDispatch says who starts the handlers after a push. Its values:
+const (
+	envDispatch  = "THREAD_DISPATCH"
+	wakeAuto     = "auto"     // ourselves, and notifier is told if it is on PATH; the default
+	wakeNotifier = "notifier" // ourselves, and notifier is told
+	wakeSpawn    = "spawn"    // ourselves
+	wakeNone     = "none"     // nobody
+)
+
+const notifierCommand = "notifier"
+
+// notifierLimit bounds the call of notifier. It is not the push that waits.
+var notifierLimit = 2 * time.Second
+
+// Wake sees to it that the handlers are started after a push. A resident process
+// that serves the thread is told, which takes one datagram. Without one, Wake
+// starts one detached process that dispatches, tells notifier as the environment
+// variable THREAD_DISPATCH says, and waits for what is scheduled soon; Wake
+// returns at once. source is that of the last event pushed. The error says that
+// nothing could be started; it is logged, and the event is stored nevertheless. It
+// is an OwnerError where this account may start nothing, and where a dispatch
+// before could start nothing for what still is so.
+//
+// Call it only when the thread has a subscription, else WakeUnsubscribed.
+func Wake(ctx context.Context, t *engine.Thread, source string) error {
+	r := newRoom(t, Options{})
+	if os.Getenv(envDispatch) == wakeNone || r.ping(pingPush, r.author()) {
+		return nil
+	}
+	var notify []string
+	how, known := wakeMode()
+	if how == wakeNotifier {
+		// No argument of a program has a NUL in it.
+		notify = []string{"-author", strings.ReplaceAll(source, "\x00", "\uFFFD")}
+	}
+	if !known {
+		r.log.Warn("push: %s=%s is not auto, notifier, spawn or none: dispatching", envDispatch, os.Getenv(envDispatch))
+	}
+	err := r.startDispatch(notify...)
+	if err == nil {
+		err = r.trouble()
+	}
+	if err != nil {
+		r.log.Warn("push: no dispatch: %v", err)
+	}
+	return err
+}
+
+// WakeUnsubscribed is Wake for a thread that has no subscription. No handler has to
+// be started, but notifier, where that is the way, gets its task for every push.
+func WakeUnsubscribed(ctx context.Context, t *engine.Thread, source string) error {
+	if how, _ := wakeMode(); how != wakeNotifier {
+		return nil
+	}
+	err := Wake(ctx, t, source)
+	if foreign := (*OwnerError)(nil); errors.As(err, &foreign) {
+		return nil // nothing was to be started
+	}
+	return err
+}
+
+// startDispatch starts the detached process of Wake, with further arguments.
+func (r *room) startDispatch(args ...string) error {
+	cmd, err := r.superviseCommand(modeWake, args...)
+	if err != nil {
+		return err
+	}
+	if err := asOwner(cmd, r.t.Dir()); err != nil {
+		return err
+	}
+	return startedAs(cmd, start(cmd))
+}
+
+// wakeMode returns which of the ways THREAD_DISPATCH means here; an unknown one is
+// taken for spawn.
+func wakeMode() (how string, known bool) {
+	switch how = os.Getenv(envDispatch); how {
+	case wakeNotifier, wakeSpawn, wakeNone:
+		return how, true
+	case "", wakeAuto:
+		if _, err := exec.LookPath(notifierCommand); err == nil {
+			return wakeNotifier, true
+		}
+		return wakeSpawn, true
+	}
+	return wakeSpawn, false
+}
+
+// wake is the process that Wake starts: a supervisor that looks, however long
+// others hold the thread, and tells notifier meanwhile. What notifier answers decides
+// nothing: it may take a task and never run it, or have one that has made its look
+// already. The locks see to it that each handler is started once.
+//
+// author is the source of the push, "" where notifier is not to be told.
+func (s *supervisor) wake(ctx context.Context, author string) error {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		if author != "" {
+			s.notify(ctx, author)
+		}
+	}()
+	var err error
+	if !s.ping(pingPush, s.author()) {
+		err = s.work(ctx)
+	}
+	<-told
+	if err != nil {
+		s.noteTrouble(err)
+		return err
+	}
+	if s.trouble() == nil {
+		_ = os.Remove(s.troublePath()) // it was mended
+	}
+	return s.awaitScheduled(ctx)
+}
+
+// notify tells notifier of a dispatch.
+func (r *room) notify(ctx context.Context, author string) {
+	said, err := addTask(ctx, author, r.t.Dir())
+	var failed *exec.ExitError
+	switch {
+	case err == nil:
+		r.log.Info("push: notifier task add exit=0")
+	case errors.As(err, &failed) && failed.ExitCode() == 1 && strings.Contains(said, "already exists"):
+		r.log.Info("push: notifier task add exit=1 (already exists)")
+	default:
+		r.log.Warn("push: notifier task add: %v: %s", err, said)
+	}
+}
+
+// addTask calls notifier with the arguments that its clients use and returns what it
+// printed, cut to saidBytes.
+func addTask(ctx context.Context, author, dir string) (said string, err error) {
+	limited, cancel := context.WithTimeout(ctx, notifierLimit)
+	defer cancel()
+	cmd := exec.CommandContext(limited, notifierCommand, "task", "add", "--author", author,
+		"--task-id", TaskID(dir), "--command", "thread dispatch --thread "+shellWord(dir))
+	var out limitedBuffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	detach(cmd)
+	leaveRun(cmd) // a daemon that it starts is nobody's orphan
+	cmd.Cancel = func() error { killGroup(cmd); return nil }
+	// A child of notifier that keeps the pipe open is not waited for.
+	cmd.WaitDelay = 100 * time.Millisecond
+	if err = startChild(cmd); err == nil {
+		err = waitChild(cmd)
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it had exited with 0
+	}
+	if limited.Err() != nil && err != nil {
+		err = fmt.Errorf("no answer within %v", notifierLimit)
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+// limitedBuffer keeps the first saidBytes of what is written to it.
+type limitedBuffer struct{ bytes.Buffer }
+
+const saidBytes = 1 << 10
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), max(saidBytes-b.Len(), 0))])
+	return len(p), nil
+}
+
+// TaskID returns notifier's id for the dispatch of the thread at the absolute
+// path dir (T-55): every UTF-16 unit that is no ASCII letter or digit
+// becomes '-', and a slug of more than 40 units is cut to 32, followed by '-' and
+// six digits of the path's SHA-1.
+func TaskID(dir string) string {
+	units := utf16.Encode([]rune(dir))
+	slug := make([]byte, len(units))
+	for i, u := range units {
+		switch {
+		case u >= 'a' && u <= 'z', u >= 'A' && u <= 'Z', u >= '0' && u <= '9':
+			slug[i] = byte(u)
+		default:
+			slug[i] = '-'
+		}
+	}
+	if len(slug) > 40 {
+		return fmt.Sprintf("dispatch-%s-%x", slug[:32], sha1.Sum([]byte(dir)))[:len("dispatch-")+32+1+6]
+	}
+	return "dispatch-" + string(slug)
+}
+
+// shellWord returns s as one word of a POSIX shell: as it is if nothing in it is
+// special (T-56), else in single quotes.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+:@%,=", r) || r >= 0x80
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

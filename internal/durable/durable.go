@@ -1,0 +1,63 @@
+// Package durable makes names durable: a file that was given one by a rename must
+// be there under it after a loss of power, with all its bytes.
+package durable
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+)
+
+// Rename gives the durable file from the name to, by os.Rename or another such
+// function, and returns when that is durable. Renamed tells whether it has the name; an error then
+// means that it may lose it.
+//
+// On FAT the size of a file is in its directory entry, and a rename makes a new
+// entry that is written with the file, not with the directory: unless the file is
+// synced once more, a loss of power leaves it empty. And while that entry still
+// names the pages of the file that was replaced, those must not be given away: it
+// is kept open.
+func Rename(from, to string, rename func(from, to string) error) (renamed bool, err error) {
+	if runtime.GOOS != "windows" { // where an open file cannot be replaced
+		if old, err := os.Open(to); err == nil {
+			defer old.Close()
+		}
+	}
+	if err := rename(from, to); err != nil {
+		return false, err
+	}
+	return true, Named(to)
+}
+
+// Named makes the name durable that a file was given by a rename.
+func Named(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes new names in dir durable. Some file systems cannot, and say so.
+func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // directories cannot be opened there; NTFS logs its names
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return nil // a parent that we may pass but not read was not made by us
+		}
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}

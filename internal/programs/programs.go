@@ -1,0 +1,105 @@
+// Package programs finds the programs that belong together: thread, and those
+// that add verbs to it, as thread-sqlite does. It makes no promise to library
+// users.
+package programs
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+const (
+	// Main is the program that users call, and that runs the others.
+	Main = "thread"
+
+	// Prefix begins the names of the programs that add verbs: thread NAME runs
+	// thread-NAME when NAME is no verb.
+	Prefix = "thread-"
+)
+
+// current is the name that this process was given by Is.
+var current = Main
+
+// Is says which of the programs this process is. The first thing that a main
+// function does is to call it, unless it is that of Main.
+func Is(name string) { current = name }
+
+// Thread returns the path of the program Main: of the file that this process runs,
+// or if that is another of the programs, of the one that Find finds. It returns
+// "" when there is none.
+func Thread() string {
+	if current != Main {
+		return Find(Main)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return exe
+}
+
+// Find returns the path of the program with that name, "" when there is none.
+func Find(name string) string {
+	if name != filepath.Base(name) {
+		return ""
+	}
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	for _, dir := range dirs() {
+		if path := filepath.Join(dir, name); isProgram(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// Added returns the NAMEs of the programs called thread-NAME that Find finds,
+// sorted.
+func Added() []string {
+	var names []string
+	for _, dir := range dirs() {
+		entries, _ := os.ReadDir(dir) // one that cannot be read has none
+		for _, e := range entries {
+			name, ok := strings.CutPrefix(e.Name(), Prefix)
+			if !ok || name == "" || !isProgram(filepath.Join(dir, e.Name())) {
+				continue
+			}
+			names = append(names, strings.TrimSuffix(name, ".exe"))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// dirs returns where programs are looked for, in this order: beside this one, links
+// resolved; in libexec/thread next to that directory, and from there in bin; on PATH,
+// but for its relative entries, which would run what lies in the working directory.
+func dirs() []string {
+	var dirs []string
+	if exe, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = real
+		}
+		here := filepath.Dir(exe)
+		dirs = append(dirs, here, filepath.Join(here, "..", "libexec", Main))
+		if filepath.Base(here) == Main && filepath.Base(filepath.Dir(here)) == "libexec" {
+			dirs = append(dirs, filepath.Join(here, "..", "..", "bin"))
+		}
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// isProgram reports whether path is a file that can be run.
+func isProgram(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular() && (runtime.GOOS == "windows" || st.Mode()&0o111 != 0)
+}

@@ -1,0 +1,177 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"thread/engine"
+	"thread/internal/dispatch"
+	"thread/internal/planted"
+	"thread/lane"
+)
+
+// consumer is one that is queued in a lane, runs, or waits for a retry. All
+// fields but run's are guarded by thread.mu.
+type consumer struct {
+	name    string
+	lane    string
+	state   string
+	since   time.Time // of the state
+	fresh   bool      // queued: the rule it was queued under, see want.fresh
+	missed  want      // wake-ups while it ran: for the case that it did not
+	retry   *dispatch.Retry
+	timer   *time.Timer // waiting: for the retry
+	run     *run        // running
+	session string
+}
+
+// The states of a consumer, as users see them.
+const (
+	stateQueued  = "queued"
+	stateRunning = "running"
+	stateWaiting = "waiting" // for a retry
+)
+
+func (c *consumer) enter(state string) { c.state, c.since = state, time.Now() }
+
+// enqueue puts a consumer that is due into its lane, unless it is on its way.
+//
+// One that runs is not queued behind itself: what follows its run is decided at
+// its end, by what is unread then. Only if it turns out that it did not run,
+// because another process had it, the wake-up is not answered yet.
+func (t *thread) enqueue(sub *engine.Subscription, w want) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	if c := t.consumers[sub.Consumer]; c != nil {
+		switch c.state {
+		case stateQueued:
+			c.fresh = c.fresh && w.fresh(c.name)
+		case stateRunning:
+			c.missed.add(w)
+		}
+		return
+	}
+	c := &consumer{name: sub.Consumer, lane: sub.Lane, fresh: w.fresh(sub.Consumer),
+		session: t.session(sub.Consumer)}
+	t.consumers[c.name] = c
+	t.submit(c)
+}
+
+// session is the key of the consumer's session lane: no two consumers of any
+// threads have the same, as no path holds a zero byte.
+func (t *thread) session(consumer string) string {
+	return lane.SessionLane(t.dir + "\x00" + consumer)
+}
+
+// submit queues c. t.mu is held.
+func (t *thread) submit(c *consumer) {
+	c.enter(stateQueued)
+	_, err := t.s.queue.Submit(t.s.waiting, lane.Session(c.session, c.lane), func(context.Context) error {
+		select {
+		case t.s.work <- struct{}{}:
+			defer func() { <-t.s.work }()
+			t.turn(c)
+		case <-t.s.waiting.Done(): // draining, too
+		}
+		return nil
+	})
+	if err != nil { // draining: it stays due, which the guard sees
+		t.s.log.Debug("not queued", "thread", t.dir, "consumer", c.name, "error", err)
+	}
+}
+
+// turn is the consumer's turn in the lanes.
+func (t *thread) turn(c *consumer) {
+	r := newRun(t, c.name)
+	t.mu.Lock()
+	waited := time.Since(c.since)
+	c.enter(stateRunning)
+	c.run = r
+	retry, fresh := c.retry, c.fresh
+	if c.retry = nil; retry != nil {
+		<-t.s.held
+	}
+	t.mu.Unlock()
+
+	handle := r.handle()
+	t.s.runs.Register(c.session, handle)
+	// The handler is no part of the lane's task: a reset disowns the task.
+	ctx := context.Background()
+	host := &dispatch.Host{Env: r.environment, Start: r.begin, Abort: r.abort, Stop: t.s.stop, Ends: t.s.ends, Ended: func(ok bool) {
+		r.end()
+		t.s.stats.in(lane.GlobalLane(c.lane), func(l *laneStats) {
+			if ok {
+				l.ok++
+			} else {
+				l.failed++
+			}
+			l.waited.observe(waited)
+			l.ran.observe(r.length())
+		})
+	}}
+	var turn dispatch.Outcome
+	var err error
+	if retry != nil {
+		turn, err = t.r.Resume(ctx, retry, host)
+	} else {
+		turn, err = t.r.Run(ctx, c.name, fresh, host)
+	}
+	t.s.runs.Clear(c.session, handle)
+	t.after(c, turn, err)
+}
+
+// after is called when the consumer's locks have been released.
+func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
+	if turn.Retry != nil {
+		t.s.stats.in(lane.GlobalLane(c.lane), func(l *laneStats) { l.retries++ })
+	}
+	t.mu.Lock()
+	c.run = nil
+	switch {
+	case turn.Retry != nil:
+		select {
+		case t.s.held <- struct{}{}:
+			c.retry = turn.Retry
+		default: // no descriptor to hold the right with; nobody else is likely to take it
+			turn.Retry.Release()
+			c.fresh = false
+		}
+		c.enter(stateWaiting)
+		c.timer = time.AfterFunc(time.Until(turn.Retry.At), func() { t.resume(c) })
+	default:
+		delete(t.consumers, c.name)
+	}
+	again := c.missed
+	if planted.Bug("wake-up during an attempt forgotten") {
+		again = want{}
+	}
+	c.missed = want{}
+	t.mu.Unlock()
+	if turn.Ran {
+		again = want{}
+	}
+	if turn.Look {
+		again.add(glance)
+	}
+	if err != nil { // not at once, or a lack of something becomes a lack of CPU, too
+		again.add(glance)
+		time.AfterFunc(overdue, func() { t.poke(again) })
+		t.s.repeats.say(slog.LevelError, "consumer could not be run", "thread", t.dir, "consumer", c.name, "error", err)
+	} else if again.look {
+		t.poke(again)
+	}
+}
+
+// resume queues a consumer whose retry is due. It has the right to run, so it
+// does not need to be looked at.
+func (t *thread) resume(c *consumer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed && c.state == stateWaiting {
+		t.submit(c)
+	}
+}

@@ -1,0 +1,366 @@
+//go:build linux
+
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"thread/engine"
+)
+
+const testToken = "secret"
+
+// listen serves with HTTP on a free port of this host.
+func (b *bench) listen(o Options) {
+	b.Helper()
+	if o.Listen == "" {
+		o.Listen, o.Token = "127.0.0.1:0", testToken
+	}
+	b.serve(o)
+}
+
+// request is a GET with the token, unless the header says otherwise.
+func (b *bench) request(path string, header ...string) *http.Request {
+	b.Helper()
+	q, err := http.NewRequest("GET", b.url(path), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+testToken)
+	for i := 0; i+1 < len(header); i += 2 {
+		q.Header.Set(header[i], header[i+1])
+	}
+	return q
+}
+
+func (b *bench) url(path string) string {
+	return "http://" + b.s.web.listener.Addr().String() + path
+}
+
+func (b *bench) get(path string, header ...string) (status int, contentType, body string) {
+	b.Helper()
+	r, err := http.DefaultClient.Do(b.request(path, header...))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r.StatusCode, r.Header.Get("Content-Type"), string(text)
+}
+
+func TestHealth(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{})
+	if status, typ, body := b.get("/healthz"); status != 200 || typ != "text/plain; charset=utf-8" || body != "ok\n" {
+		t.Errorf("%d %s %q", status, typ, body)
+	}
+	if status, _, _ := b.get("/"); status != 404 {
+		t.Errorf("/: %d", status)
+	}
+	if r, err := http.Post(b.url("/healthz"), "text/plain", strings.NewReader("body")); err != nil || r.StatusCode != 405 || r.Header.Get("Allow") != "GET" {
+		t.Errorf("POST: %+v %v", r, err)
+	}
+	// The refusal arrives although most of the request was not read.
+	if r, err := http.Post(b.url("/"+strings.Repeat("x", 3*maxHeaderBytes)), "text/plain", nil); err != nil || r.StatusCode != 431 {
+		t.Errorf("a long request: %+v %v", r, err)
+	}
+}
+
+// TestToken: whatever is about a thread needs the token, on loopback too; whether
+// the process is well does not.
+func TestToken(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{})
+	for auth, want := range map[string]int{"": 401, "secret": 401, "Basic secret": 401, "Bearer": 401, "Bearer secre": 401, "Bearer secret2": 401, "Bearer secret": 200, "bearer secret": 200} {
+		for _, path := range []string{"/healthz", "/metrics", "/events"} {
+			if want == 200 && path == "/events" {
+				continue // a stream does not end
+			}
+			want := want
+			if path == "/healthz" {
+				want = 200
+			}
+			if status, _, body := b.get(path, "Authorization", auth); status != want || want == 401 && strings.Contains(body, b.t.Dir()) {
+				t.Errorf("%s with %q: %d %q, want %d", path, auth, status, body, want)
+			}
+		}
+	}
+}
+
+// TestListenRefused: what is no place to listen at.
+func TestListenRefused(t *testing.T) {
+	b := newBench(t)
+	if err := os.WriteFile(b.path("file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for listen, token := range map[string]string{"0.0.0.0:0": "", "[::]:0": "", "192.0.2.1:80": "", "127.0.0.1:0": "", "[::1]:0": "", "localhost:0": "", "127.0.0.1": "t", "host:80": "t", ":80": "t", "127.0.0.1:99999": "", "unix:" + b.path("file"): "", "unix:": ""} {
+		s, err := New(Options{Threads: []string{b.t.Dir()}, Listen: listen, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Run(t.Context()); !errors.Is(err, ErrListen) {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+	b.listen(Options{})
+	s, err := New(Options{Threads: []string{b.t.Dir()}, Listen: b.s.web.listener.Addr().String(), Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Run(t.Context()); !errors.Is(err, ErrAddress) || errors.Is(err, ErrListen) {
+		t.Errorf("an address in use: %v", err)
+	}
+}
+
+// TestListenPath: a unix socket, of mode 0600, in place of a stale one but not of
+// one in use.
+func TestListenPath(t *testing.T) {
+	b := newBench(t)
+	path := b.path("http.sock")
+	if err := os.Chmod(b.dir, 0o700); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	b.listen(Options{Listen: "unix:" + path})
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	for _, path := range []string{"/healthz", "/metrics"} { // the mode of the socket says who comes
+		r, err := client.Get("http://any.name" + path)
+		if err != nil || r.StatusCode != 200 {
+			t.Errorf("%s: %+v %v", path, r, err)
+		}
+	}
+	if _, err := listenPath(path); err == nil {
+		t.Error("a second one listens there")
+	}
+}
+
+// TestListenPathOfOthers: no socket where another account can put its own.
+func TestListenPathOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	for mode, ok := range map[os.FileMode]bool{0o777: false, 0o770: false, 0o702: false, 0o777 | os.ModeSticky: true, 0o755: true, 0o700: true} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		l, err := listenPath(filepath.Join(dir, "s"))
+		if ok != (err == nil) || !ok && !errors.Is(err, ErrListen) {
+			t.Errorf("in a directory of mode %v: %v", mode, err)
+		}
+		if l != nil {
+			l.Close()
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the rest needs root")
+	}
+	left, err := listenUnix(dir, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Listener.Close()
+	for _, of := range []string{filepath.Join(dir, "s"), dir} {
+		if err := os.Lchown(of, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := listenPath(filepath.Join(dir, "s")); !errors.Is(err, ErrListen) {
+			t.Errorf("%s belongs to another account: %v", of, err)
+		}
+	}
+}
+
+// TestCrowd: connections beyond the bound are told so, and those that say nothing
+// do not keep the others out for ever.
+func TestCrowd(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{})
+	var idle []net.Conn
+	for range maxVisitors + maxStreams {
+		conn, err := net.Dial("tcp", b.s.web.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		idle = append(idle, conn)
+	}
+	// Connections are taken in order, so all of these are.
+	if status, _, _ := b.get("/healthz"); status != 503 {
+		t.Errorf("one more: %d", status)
+	}
+	idle[0].Close()
+	b.until("admitted", func() bool {
+		status, _, _ := b.get("/healthz")
+		return status == 200
+	})
+}
+
+// TestMetrics: what is shown, in the form that Prometheus reads.
+func TestMetrics(t *testing.T) {
+	b := newBench(t)
+	at := b.fifo("at")
+	b.fifo("go")
+	b.subscribe(engine.Subscription{Consumer: `a"b\`, Lane: "slow", Handler: `echo ran > "$D/at"; [ -e "$D/again" ] || { : > "$D/again"; exit 3; }; read x < "$D/go"; ` + drain})
+	b.listen(Options{})
+	b.push("s")
+	b.line(at)
+	// It stays so: the second run does not end by itself.
+	var status int
+	var typ, text string
+	b.until("failed", func() bool {
+		status, typ, text = b.get("/metrics")
+		return strings.Contains(text, `thread_retries_total{lane="slow"} 1`)
+	})
+	if status != 200 || typ != "text/plain; version=0.0.4; charset=utf-8" {
+		t.Errorf("%d %s", status, typ)
+	}
+	labels := fmt.Sprintf(`{thread="%s",consumer="a\"b\\"}`, b.t.Dir())
+	for _, want := range []string{
+		"thread_served_threads 1",
+		`thread_events_total{thread="` + b.t.Dir() + `"} 1`,
+		`thread_pushes_total{thread="` + b.t.Dir() + `"} 1`,
+		"thread_consumer_lag_events" + labels + " 1",
+		"thread_consumer_dead_letters" + labels + " 0",
+		`thread_runs_total{lane="slow",result="failed"} 1`,
+		`thread_runs_total{lane="slow",result="ok"} 0`,
+		`thread_retries_total{lane="slow"} 1`,
+		`thread_run_duration_seconds_count{lane="slow"} 1`,
+		`thread_run_duration_seconds_bucket{lane="slow",le="+Inf"} 1`,
+		`thread_lane_wait_seconds_count{lane="slow"} 1`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("there is no line %s in\n%s", want, text)
+		}
+	}
+	if age := sampleOf(t, text, "thread_consumer_oldest_seconds"+labels); age <= 0 || age > 60 {
+		t.Errorf("the oldest event is %v s old", age)
+	}
+	wellFormed(t, text)
+	b.line(at)
+	if err := os.WriteFile(b.path("go"), []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	b.idle()
+	_, _, text = b.get("/metrics")
+	if lag := sampleOf(t, text, "thread_consumer_lag_events"+labels); lag != 0 {
+		t.Errorf("lag %v at the end", lag)
+	}
+	if ok := sampleOf(t, text, `thread_runs_total{lane="slow",result="ok"}`); ok != 1 {
+		t.Errorf("%v runs ended well", ok)
+	}
+}
+
+func sampleOf(t *testing.T, text, series string) float64 {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("there is no %s", series)
+	return 0
+}
+
+// wellFormed checks the text format: every sample follows the TYPE line of its
+// family, and none comes twice.
+func wellFormed(t *testing.T, text string) {
+	t.Helper()
+	sample := regexp.MustCompile(`^([a-z_]+)(\{[a-z]+="(?:[^"\\\n]|\\.)*"(?:,[a-z]+="(?:[^"\\\n]|\\.)*")*\})? [-+0-9.eInf]+$`)
+	family, seen, families := "", map[string]bool{}, map[string]bool{}
+	in := bufio.NewScanner(strings.NewReader(text))
+	for in.Scan() {
+		line := in.Text()
+		if f := strings.Fields(line); f[0] == "#" {
+			if f[1] == "TYPE" {
+				if family = f[2]; families[family] {
+					t.Errorf("%s comes twice", family)
+				}
+				families[family] = true
+			}
+			continue
+		}
+		m := sample.FindStringSubmatch(line)
+		if m == nil {
+			t.Errorf("not a sample: %s", line)
+			continue
+		}
+		name := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(m[1], "_bucket"), "_sum"), "_count")
+		if m[1] != family && name != family || seen[m[1]+m[2]] {
+			t.Errorf("%s in %s, or twice", line, family)
+		}
+		seen[m[1]+m[2]] = true
+	}
+}
+
+// TestHealthWhileDraining: who asks is told that it ends, and streams end.
+func TestHealthWhileDraining(t *testing.T) {
+	b := newBench(t)
+	at := b.fifo("at")
+	b.fifo("go")
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo started > "$D/at"; read x < "$D/go"; ` + drain})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ready := make(chan struct{})
+	s, err := New(Options{Threads: []string{b.t.Dir()}, Listen: "127.0.0.1:0", Token: testToken, Drain: 20 * time.Second, Ready: func() { close(ready) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Run(ctx)
+		ended <- err
+	}()
+	<-ready
+	b.s = s
+	stream, err := http.DefaultClient.Do(b.request("/events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.push("s")
+	b.line(at)
+	stop()
+	if _, err := io.ReadAll(stream.Body); err != nil {
+		t.Errorf("the stream: %v", err)
+	}
+	if status, _, body := b.get("/healthz"); status != 503 || body != "draining\n" {
+		t.Errorf("%d %q", status, body)
+	}
+	if status, _, _ := b.get("/events"); status != 503 {
+		t.Errorf("/events: %d", status)
+	}
+	if status, _, _ := b.get("/metrics"); status != 200 {
+		t.Errorf("/metrics: %d", status)
+	}
+	if err := os.WriteFile(b.path("go"), []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	s.guard.Dismiss()
+}

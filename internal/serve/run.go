@@ -1,0 +1,173 @@
+package serve
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"thread/event"
+	"thread/lane"
+	"thread/lock"
+)
+
+// The handler's side of steering, in its environment. Both are paths.
+const (
+	envState    = "THREAD_STATE"    // a file: the handler writes one of the words below
+	envMessages = "THREAD_MESSAGES" // a named pipe: it reads messages, each a JSON string on a line
+)
+
+// The words of the state file. Anything else says neither.
+const (
+	wordStreaming  = "streaming"
+	wordCompacting = "compacting"
+)
+
+// runsDir holds, in run/, a directory for each consumer that runs.
+const runsDir = ".runs"
+
+// maxStateBytes is how much of the state file is looked at.
+const maxStateBytes = 64
+
+// deliverTime is how long a message waits for room in the pipe, which holds
+// 64 KiB of what the handler has not read.
+const deliverTime = time.Second
+
+var errNotRead = errors.New("the handler does not read its messages")
+
+// run is one turn of a consumer: its handler, as far as it can be steered.
+type run struct {
+	t   *thread
+	dir string // of the two files
+
+	abort   chan struct{} // closed to end the handler
+	aborted sync.Once
+
+	mu  sync.Mutex // held while the handler starts
+	id  string     // "" until it has
+	pid int
+	at  time.Time // when it started
+
+	pipe     sync.Mutex // held while a message waits for room
+	messages *os.File   // nil: cannot be steered
+	broken   bool       // half a message is in the pipe
+}
+
+func newRun(t *thread, consumer string) *run {
+	return &run{t: t, dir: filepath.Join(t.dir, "run", runsDir, lock.Name(consumer)), abort: make(chan struct{})}
+}
+
+// environment makes the two files. A handler runs also where that fails; then it
+// cannot be sent messages.
+func (r *run) environment() []string {
+	state, pipe := filepath.Join(r.dir, "state"), filepath.Join(r.dir, "messages")
+	err := os.RemoveAll(r.dir) // what a killed server left
+	if err == nil {
+		err = os.MkdirAll(r.dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(state, nil, 0o600)
+	}
+	var messages *os.File
+	if err == nil {
+		messages, err = openPipe(pipe)
+	}
+	if err != nil {
+		r.t.s.repeats.say(slog.LevelWarn, "the run cannot be sent messages", "thread", r.t.dir, "error", err)
+		return nil
+	}
+	r.pipe.Lock()
+	r.messages = messages
+	r.pipe.Unlock()
+	return []string{envState + "=" + state, envMessages + "=" + pipe}
+}
+
+// begin starts the handler. Whoever heard from it, and asks for the run, waits
+// until it is known here.
+func (r *run) begin(id string, start func() (pid int, err error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := time.Now()
+	pid, err := start()
+	if err == nil {
+		r.id, r.pid, r.at = id, pid, at
+	}
+	return err
+}
+
+// started returns the run's id and the handler's process id, "" and 0 before it
+// has started. It waits for a start that is under way.
+func (r *run) started() (id string, pid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.id, r.pid
+}
+
+// length is how long the handler has run, 0 when it could not be started.
+func (r *run) length() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at.IsZero() {
+		return 0
+	}
+	return time.Since(r.at)
+}
+
+// end is called when it has ended, and nobody else can run it yet.
+func (r *run) end() {
+	r.pipe.Lock()
+	defer r.pipe.Unlock()
+	if r.messages != nil {
+		r.messages.Close()
+		r.messages = nil
+		os.RemoveAll(r.dir)
+	}
+}
+
+// handle is what the registry knows of the run.
+func (r *run) handle() *lane.Run {
+	return &lane.Run{
+		Deliver: r.deliver,
+		Abort:   func() { r.aborted.Do(func() { close(r.abort) }) },
+		// Who compacts has begun to answer; the reason for refusing is the narrower one.
+		Streaming:  func() bool { w := r.word(); return w == wordStreaming || w == wordCompacting },
+		Compacting: func() bool { return r.word() == wordCompacting },
+	}
+}
+
+// word returns what the handler says of itself.
+func (r *run) word() string {
+	f, err := openRegular(filepath.Join(r.dir, "state"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	buf := make([]byte, maxStateBytes)
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	n, _ := f.Read(buf)
+	return strings.TrimSpace(string(buf[:n]))
+}
+
+func (r *run) deliver(message string) error {
+	r.pipe.Lock()
+	defer r.pipe.Unlock()
+	switch {
+	case r.messages == nil:
+		return lane.NotStreaming
+	case r.broken:
+		return errNotRead
+	}
+	r.messages.SetWriteDeadline(time.Now().Add(deliverTime))
+	n, err := r.messages.Write(append(event.AppendString(nil, message), '\n'))
+	if err != nil {
+		r.broken = n > 0
+		return errNotRead
+	}
+	return nil
+}

@@ -1,0 +1,374 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"thread/internal/dispatch"
+	"thread/lane"
+)
+
+// Options are the settings of a Server.
+type Options struct {
+	Threads []string           // absolute paths of thread directories
+	Roots   []string           // absolute paths of directories of thread directories
+	Limits  map[string]float64 // of the lanes, see lane.Queue.Configure
+	Log     *slog.Logger       // nil: nowhere
+	Sweep   time.Duration      // 0: DefaultSweep
+	Drain   time.Duration      // 0: DefaultDrain
+	Ready   func()             // called when every thread is being served, nil for nobody
+	Listen  string             // where HTTP is spoken, ADDRESS:PORT or unix:PATH; "" for nowhere
+	Token   string             // what is asked of who comes there; "" only on this host
+
+	// Zero but in tests.
+	heartbeat, writeTime time.Duration
+	maxDescriptors       int
+}
+
+const (
+	// DefaultSweep is how long a push can go unnoticed when both its ping and the
+	// file notice are lost.
+	DefaultSweep = 30 * time.Second
+	// DefaultDrain is how long handlers may go on when the server ends.
+	DefaultDrain = 30 * time.Second
+)
+
+// Server serves threads. Make one with New.
+type Server struct {
+	opts    Options
+	log     *slog.Logger
+	queue   *lane.Queue
+	runs    *lane.Registry
+	guard   *dispatch.Guard
+	notices *notices
+
+	stats   stats
+	repeats *repeats
+	web     *web // nil: no HTTP
+
+	descriptors descriptors
+
+	looks chan struct{} // one token for each look that may be under way
+	work  chan struct{} // for each handler that there are descriptors for
+	held  chan struct{} // and for each retry
+
+	waiting context.Context // of what waits in lanes
+	refuse  context.CancelFunc
+	stop    chan struct{} // closed when the drain time is over: running handlers are ended
+
+	mu      sync.Mutex
+	threads map[string]*thread // by directory
+	kept    int                // how many of these are kept open
+	ending  bool
+}
+
+// patience is how long another server of a thread may take to end. Below a root
+// nobody waits for it: there may be a thousand of its threads, and the sweep tries
+// again.
+const patience = 2 * time.Second
+
+// maxLooks bounds how many threads are looked at at once: each costs memory, and
+// more do not make it faster.
+const maxLooks = 4
+
+// New returns a server that has not begun. It returns an error for limits of
+// session lanes.
+func New(o Options) (*Server, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Sweep == 0 {
+		o.Sweep = DefaultSweep
+	}
+	if o.heartbeat == 0 {
+		o.heartbeat = defaultHeartbeat
+	}
+	if o.writeTime == 0 {
+		o.writeTime = defaultWriteTime
+	}
+	if o.maxDescriptors == 0 {
+		o.maxDescriptors = maxDescriptors()
+	}
+	if o.Drain == 0 {
+		o.Drain = DefaultDrain
+	}
+	s := &Server{opts: o, log: o.Log, queue: lane.New(o.Log), runs: lane.NewRegistry(o.Log),
+		repeats: newRepeats(o.Log), descriptors: share(o.maxDescriptors),
+		looks: make(chan struct{}, maxLooks), threads: map[string]*thread{}, stop: make(chan struct{})}
+	s.work = make(chan struct{}, s.descriptors.runs)
+	s.held = make(chan struct{}, s.descriptors.retries)
+	s.waiting, s.refuse = context.WithCancel(context.Background())
+	return s, s.Configure(o.Limits)
+}
+
+// Configure sets the limits of the lanes, in place of those before, while work
+// goes on.
+func (s *Server) Configure(limits map[string]float64) error { return s.queue.Configure(limits) }
+
+// Reset begins a new generation of the lanes: handlers that run do not count any
+// more, and what waits starts in their place, see lane.Queue.Reset. No handler is
+// stopped, and none runs twice.
+func (s *Server) Reset() {
+	s.queue.Reset()
+	s.log.Info("lanes reset")
+}
+
+// Run serves until ctx ends. Then it takes nothing more, waits for the running
+// handlers for at most Options.Drain, ends those that go on, and returns how many
+// even that has not ended. The process has to end then. What had not been begun is
+// taken over by the guard; a handler that ran when the server was told to end is run
+// again by the next push or server only.
+//
+// Run returns an error at once when a thread of Options.Threads cannot be served,
+// and ErrListen or ErrAddress.
+func (s *Server) Run(ctx context.Context) (left int, err error) {
+	if s.opts.Listen != "" {
+		if s.web, err = s.listenWeb(ctx); err != nil {
+			return 0, err
+		}
+		defer s.web.listener.Close()
+	}
+	s.guard = dispatch.StartGuard(func(format string, args ...any) error {
+		s.log.Warn(fmt.Sprintf(format, args...))
+		return nil
+	})
+	s.notices = newNotices(s)
+	defer s.notices.close()
+	for _, dir := range s.opts.Threads {
+		if _, err := s.add(dir, patience); err != nil {
+			s.close()
+			s.guard.Dismiss() // nothing has begun
+			return 0, err
+		}
+	}
+	for _, t := range s.all() {
+		t.begin()
+	}
+	s.scan()
+	if s.web != nil {
+		go s.web.serve()
+		s.log.Info("listening", "address", s.web.listener.Addr().String())
+	}
+	s.log.Info("serving", "threads", s.count())
+	if few := s.count() - s.descriptors.threads; few > 0 {
+		s.log.Warn("too few file descriptors to keep all threads open: the others are looked at by each sweep, and pushes start their handlers",
+			"others", few, "limit", s.opts.maxDescriptors)
+	}
+	if s.opts.Ready != nil {
+		s.opts.Ready()
+	}
+	debug.FreeOSMemory() // of the first looks
+	tick := time.NewTicker(s.opts.Sweep)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return s.drain(), nil
+		case <-tick.C:
+			s.sweep()
+		}
+	}
+}
+
+// add takes in one more thread, which has not begun. It returns nil for one that
+// is there already.
+func (s *Server) add(dir string, patience time.Duration) (*thread, error) {
+	if s.serves(dir) {
+		return nil, nil
+	}
+	t, err := s.open(dir, patience)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if s.ending || s.threads[dir] != nil {
+		s.mu.Unlock()
+		t.close()
+		return nil, nil
+	}
+	s.threads[dir] = t
+	s.mu.Unlock()
+	s.guard.Add(dir)
+	s.notices.add(dir)
+	return t, nil
+}
+
+// serves reports whether the thread in dir is served, also by another path, or none
+// is to be added.
+func (s *Server) serves(dir string) bool {
+	info, err := os.Stat(dir)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.threads[dir] != nil || s.ending {
+		return true
+	}
+	for _, t := range s.threads {
+		if err == nil && os.SameFile(t.id, info) {
+			return true
+		}
+	}
+	return false
+}
+
+// all returns the threads, by directory.
+func (s *Server) all() []*thread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*thread, 0, len(s.threads))
+	for _, t := range s.threads {
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b *thread) int {
+		if a.dir < b.dir {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+func (s *Server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.threads)
+}
+
+func (s *Server) thread(dir string) *thread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.threads[dir]
+}
+
+// drop forgets a thread whose directory is gone.
+func (s *Server) drop(t *thread) {
+	s.mu.Lock()
+	delete(s.threads, t.dir)
+	s.mu.Unlock()
+	s.notices.remove(t.dir)
+	t.close()
+	s.log.Info("thread is gone", "thread", t.dir)
+}
+
+// close takes the sockets away: from now on, pushes find nobody.
+func (s *Server) close() {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	for _, t := range s.all() {
+		t.close()
+	}
+}
+
+// ends reports whether the server was told to end.
+func (s *Server) ends() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending
+}
+
+// stopTime bounds the wait for handlers that are being ended, beyond the time that
+// each of them has before it is killed.
+const stopTime = 10 * time.Second
+
+// drain ends the work. What waits in the lanes is in the databases too, so it is
+// let go; the guard finds it there.
+func (s *Server) drain() (left int) {
+	s.log.Info("draining", "running", s.queue.Active(), "queued", s.queue.Total()-s.queue.Active())
+	s.close()
+	s.queue.Drain()
+	s.refuse()
+	if !s.awaitIdle(s.opts.Drain) {
+		s.log.Warn("ending the handlers that still run", "running", s.queue.Active())
+		close(s.stop)
+		s.awaitIdle(stopTime)
+	}
+	for _, t := range s.all() {
+		for _, r := range t.list() {
+			if r.State == stateRunning {
+				left++
+			}
+			s.log.Warn("left to one-shot dispatch", "thread", t.dir, "consumer", r.Consumer, "state", r.State, "run", r.RunID)
+		}
+	}
+	s.repeats.sum(0)
+	s.log.Info("drained", "running", left)
+	if left == 0 && !s.anyPending() {
+		s.guard.Dismiss()
+	}
+	return left
+}
+
+// awaitIdle waits until no handler runs, and reports whether that came in time.
+func (s *Server) awaitIdle(limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	idle := s.queue.WaitActive(context.Background(), limit)
+	// Those that a reset disowned count here only.
+	return s.runs.WaitIdle(context.Background(), time.Until(deadline)) && idle
+}
+
+// anyPending reports whether something is to be run by the guard, or may be. What
+// comes later than the look finds no socket, and is started without a server.
+func (s *Server) anyPending() bool {
+	for _, t := range s.all() {
+		if pending, err := t.r.Pending(context.Background()); pending || err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep finds what pings and file notices have missed. What is gone comes first: a
+// directory that has got another name is still locked by its old one.
+func (s *Server) sweep() {
+	s.dropGone()
+	s.scan()
+	for _, t := range s.all() {
+		if errors.Is(t.check(), errGone) {
+			s.drop(t)
+		}
+	}
+	s.repeats.sum(repeatTime)
+}
+
+// dropGone forgets the threads whose directories are gone.
+func (s *Server) dropGone() {
+	for _, t := range s.all() {
+		if _, err := t.stamp(); errors.Is(err, os.ErrNotExist) {
+			s.drop(t)
+		}
+	}
+}
+
+// keepOpen takes the descriptors of one more thread that is kept open, and reports
+// whether there are any.
+func (s *Server) keepOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept >= s.descriptors.threads {
+		return false
+	}
+	s.kept++
+	return true
+}
+
+func (s *Server) giveBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept--
+}
+
+// Alive returns when the server's locks could be taken, which a deadlock would
+// prevent.
+func (s *Server) Alive() {
+	for _, t := range s.all() {
+		t.isClosed()
+	}
+	s.queue.Active()
+}

@@ -1,0 +1,318 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"thread/engine"
+	"thread/internal/dispatch"
+	"thread/internal/planted"
+)
+
+// thread is a thread directory that is served.
+type thread struct {
+	s   *Server
+	dir string
+	id  os.FileInfo // of the directory, which may have other paths
+	t   *engine.Thread
+	r   *dispatch.Resident
+
+	mu        sync.Mutex
+	pings     *dispatch.Pings // both nil: not kept open, the sweep and file notices are all that wakes it
+	control   *listener
+	consumers map[string]*consumer // those that are queued, running or waiting
+	want      want                 // not looked at yet
+	looking   bool
+	closed    bool
+	seen      stamp       // of the database before the last look
+	alarm     *time.Timer // for what is scheduled next
+	alarmAt   time.Time   // zero: nothing is
+
+	pushes atomic.Uint64 // that told this process
+	news   chan struct{} // closed at the next wake-up, nil when nobody waits for it
+	gone   chan struct{} // closed with closed
+}
+
+// stamp tells whether a file was written.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// overdue is the pause before another try to release what is scheduled.
+const overdue = time.Second
+
+var errGone = errors.New("the thread directory is gone")
+
+// unsure is how old a modification has to be before its time tells it from a
+// later one: file systems count in ticks, the coarsest in 2 s.
+const unsure = 2 * time.Second
+
+func (s *Server) open(dir string, patience time.Duration) (*thread, error) {
+	t := &thread{s: s, dir: dir, consumers: map[string]*consumer{}, gone: make(chan struct{})}
+	var err error
+	if t.id, err = os.Stat(dir); err != nil {
+		return nil, err
+	}
+	e, err := engine.Open(dir, dispatch.OwnFile(dir), engine.WithOnRelease(func(string) { t.poke(want{look: true, push: true}) }))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := dispatch.NewResident(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	r.GuardedBy(s.guard)
+	t.t, t.r = e, r
+	if !s.keepOpen() {
+		r.Close() // the consumers' locks are enough for handlers to run once
+		return t, nil
+	}
+	if err := t.listen(); err != nil {
+		s.giveBack()
+		r.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// listen makes the two sockets. Nobody else has t yet, or t.mu is held.
+func (t *thread) listen() error {
+	pings, err := t.r.Listen()
+	if err != nil {
+		return err
+	}
+	control, err := listenUnix(filepath.Join(t.dir, "run"), controlSocket)
+	if err != nil {
+		pings.Close()
+		return err
+	}
+	t.pings, t.control = pings, control
+	return nil
+}
+
+// begin takes pings, and looks for what came before.
+func (t *thread) begin() {
+	t.receiveAll()
+	t.poke(glance)
+}
+
+// receiveAll answers at the sockets until they are closed.
+func (t *thread) receiveAll() {
+	if t.pings == nil {
+		return
+	}
+	go t.receive(t.pings)
+	go accept(t.control, maxTalks, t.converse, refuseTalk)
+}
+
+func (t *thread) receive(pings *dispatch.Pings) {
+	for {
+		p, err := pings.Next()
+		if err != nil {
+			return // closed
+		}
+		if p.Push {
+			t.pushes.Add(1)
+		}
+		t.poke(wantOf(p))
+	}
+}
+
+// close lets pushes find nobody any more. Handlers go on.
+func (t *thread) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	t.closed = true
+	close(t.gone)
+	if t.pings != nil {
+		t.pings.Close()
+		t.control.Close()
+		t.s.giveBack()
+	}
+	if t.alarm != nil {
+		t.alarm.Stop()
+	}
+	t.r.Close()
+}
+
+func (t *thread) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
+// poke asks for a look.
+func (t *thread) poke(w want) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.looking && planted.Bug("wake-up during a look forgotten") {
+		return
+	}
+	t.want.add(w)
+	if t.news != nil {
+		close(t.news)
+		t.news = nil
+	}
+	if t.looking || t.closed {
+		return
+	}
+	t.looking = true
+	go t.look()
+}
+
+// changed returns a channel that is closed when the thread may have changed.
+func (t *thread) changed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.news == nil {
+		t.news = make(chan struct{})
+	}
+	return t.news
+}
+
+// look looks until nobody asks for it any more.
+func (t *thread) look() {
+	t.s.looks <- struct{}{}
+	defer func() { <-t.s.looks }()
+	for {
+		t.mu.Lock()
+		w := t.want
+		t.want = want{}
+		t.looking = w.look && !t.closed
+		on := t.looking
+		t.mu.Unlock()
+		if !on {
+			return
+		}
+		t.lookOnce(w)
+	}
+}
+
+func (t *thread) lookOnce(w want) {
+	before, err := t.stamp()
+	if err != nil {
+		return // the sweep drops the thread
+	}
+	if time.Since(before.modified) < unsure {
+		before = stamp{}
+	}
+	ctx := context.Background()
+	due, err := t.r.Due(ctx)
+	if err == nil {
+		err = t.setAlarm(ctx)
+	}
+	if err != nil {
+		before = stamp{} // so that the sweep looks again, too
+		if errors.Is(err, engine.ErrBusy) {
+			time.AfterFunc(overdue, func() { t.poke(w) })
+		} else {
+			t.s.repeats.say(slog.LevelError, "look failed", "thread", t.dir, "error", err)
+		}
+	}
+	t.mu.Lock()
+	t.seen = before
+	t.mu.Unlock()
+	for i := range due {
+		t.enqueue(&due[i].Subscription, w)
+	}
+}
+
+func (t *thread) stamp() (stamp, error) {
+	info, err := os.Stat(filepath.Join(t.dir, "events.db"))
+	if err != nil {
+		return stamp{}, err
+	}
+	return stamp{info.ModTime(), info.Size()}, nil
+}
+
+// check is the sweep's visit. It returns errGone when there is nothing left to
+// serve.
+func (t *thread) check() error {
+	now, err := t.stamp()
+	if errors.Is(err, os.ErrNotExist) {
+		return errGone
+	}
+	t.mu.Lock()
+	changed := err != nil || now != t.seen
+	// A timer stands still while the host sleeps; the time of day does not.
+	changed = changed || !t.alarmAt.IsZero() && time.Now().After(t.alarmAt)
+	named := t.pings != nil && t.pings.Named()
+	t.mu.Unlock()
+	if !named {
+		again, err := t.reopen()
+		if err != nil {
+			t.s.repeats.say(slog.LevelWarn, "cannot listen for pushes", "thread", t.dir, "error", err)
+		}
+		changed = changed || again || err != nil
+	}
+	if changed {
+		t.poke(glance)
+	}
+	return nil
+}
+
+// reopen listens again after run/ was deleted, or now that there are descriptors
+// for it. It returns false when there are none.
+func (t *thread) reopen() (again bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.pings == nil && !t.s.keepOpen() {
+		return false, nil
+	}
+	pings, control := t.pings, t.control
+	if err = t.r.Renew(); err == nil {
+		err = t.listen()
+	}
+	if err != nil {
+		if pings == nil {
+			t.r.Close()
+			t.s.giveBack()
+		}
+		return false, err
+	}
+	if pings != nil {
+		pings.Close()
+		control.Close()
+	}
+	t.s.notices.remove(t.dir) // it may be another directory by now
+	t.s.notices.add(t.dir)
+	t.receiveAll()
+	return true, nil
+}
+
+// setAlarm asks for a look at the time for which something is scheduled next. The
+// look releases it.
+func (t *thread) setAlarm(ctx context.Context) error {
+	at, err := t.t.NextScheduled(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.alarm != nil {
+		t.alarm.Stop()
+	}
+	// Without the monotonic reading, as the schedule is by the time of day.
+	t.alarmAt = at.Round(0)
+	if at.IsZero() || t.closed {
+		return nil
+	}
+	delay := time.Until(at)
+	if delay <= 0 {
+		delay = overdue // it should have been released: no hurry to fail again
+	}
+	t.alarm = time.AfterFunc(delay, func() { t.poke(glance) })
+	return nil
+}

@@ -1,0 +1,281 @@
+package survive
+
+import (
+	"bufio"
+	"encoding/hex"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// disk is a directory as a file system that promises as little as possible would
+// keep it: only what was synced is sure, of a file or of a directory's names. What
+// was written since may have reached the medium in part, in any order, torn at
+// sectors of 512 bytes.
+type disk struct {
+	names, sure map[string]*file // by path, as programs see them and as a cut leaves them at least
+	changes     []nameChange     // since the directory was synced
+}
+
+type file struct {
+	data, sure []byte
+	writes     []fileWrite // since the file was synced
+}
+
+type fileWrite struct {
+	at   int
+	data []byte // nil: the file is cut to at bytes
+}
+
+// nameChange gives a file a name, in one step taking away another, as a rename
+// does.
+type nameChange struct {
+	path string
+	file *file  // nil: removed
+	from string // "": no rename
+}
+
+func (c nameChange) apply(names map[string]*file) {
+	delete(names, c.from)
+	if names[c.path] = c.file; c.file == nil {
+		delete(names, c.path)
+	}
+}
+
+const sector = 512
+
+// load makes a disk of a directory tree, all of it durable.
+func load(t *testing.T, dir string) *disk {
+	d := &disk{names: map[string]*file{}, sure: map[string]*file{}}
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		d.names[path] = &file{data: data, sure: data}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.sure = maps.Clone(d.names)
+	return d
+}
+
+func (f *file) write(at int, data []byte) {
+	f.writes = append(f.writes, fileWrite{at, data})
+	f.data = fileWrite{at, data}.apply(f.data, nil)
+}
+
+func (f *file) cut(size int) {
+	f.writes = append(f.writes, fileWrite{at: size})
+	f.data = fileWrite{at: size}.apply(f.data, nil)
+}
+
+// apply returns data with the write carried out, of which r may leave out sectors.
+func (w fileWrite) apply(data []byte, r func() bool) []byte {
+	size := max(len(data), w.at+len(w.data))
+	if w.data == nil {
+		size = w.at
+	}
+	out := make([]byte, size)
+	copy(out, data)
+	for i := 0; i < len(w.data); {
+		n := min(sector-(w.at+i)%sector, len(w.data)-i)
+		if r == nil || r() {
+			copy(out[w.at+i:], w.data[i:i+n])
+		}
+		i += n
+	}
+	return out
+}
+
+func (d *disk) change(c nameChange) {
+	d.changes = append(d.changes, c)
+	c.apply(d.names)
+}
+
+func (d *disk) syncDir(dir string) {
+	var rest []nameChange
+	for _, c := range d.changes {
+		if filepath.Dir(c.path) != dir {
+			rest = append(rest, c)
+		} else {
+			c.apply(d.sure)
+		}
+	}
+	d.changes = rest
+}
+
+// cutOff writes what a loss of power could leave into dir, with the paths below
+// root. keep decides for each thing that is not sure whether it reached the
+// medium.
+func (d *disk) cutOff(t *testing.T, root, dir string, r *rand.Rand, keep func() bool) {
+	names := maps.Clone(d.sure)
+	for _, c := range d.changes {
+		if keep() {
+			c.apply(names)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"run", "logs"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, f := range names {
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, rel)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, rel), f.left(path, r, keep), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// left returns what a cut leaves of a file. A file that only grows is cut
+// somewhere: file systems write its length after its data.
+func (f *file) left(path string, r *rand.Rand, keep func() bool) []byte {
+	data := f.sure
+	if strings.HasSuffix(path, ".jsonl") || strings.HasSuffix(path, ".log") {
+		for _, w := range f.writes {
+			if !keep() {
+				break
+			}
+			if n := len(w.data); n > 0 && r.IntN(3) == 0 {
+				return fileWrite{w.at, w.data[:r.IntN(n)+1]}.apply(data, nil)
+			}
+			data = w.apply(data, nil)
+		}
+		return data
+	}
+	for _, i := range r.Perm(len(f.writes)) {
+		data = f.writes[i].apply(data, keep)
+	}
+	return data
+}
+
+// step is one recorded system call.
+type step struct {
+	call string
+	do   func(d *disk)
+}
+
+var (
+	tracedCall = regexp.MustCompile(`^\d+ +([a-z0-9]+)\((.*)$`)
+	fdPath     = regexp.MustCompile(`^\d+<([^>]*)>`)
+	hexString  = regexp.MustCompile(`"((?:\\x[0-9a-f]{2})*)"`)
+)
+
+// steps runs a command under strace and returns its calls that change something
+// below dir, in their order.
+func steps(t *testing.T, dir, stdin string, args ...string) (list []step) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "strace")
+	r := run(t, stdin, "strace", append([]string{"-f", "-y", "-qq", "-xx", "-s", "100000000", "-o", log,
+		"-e", "trace=openat,pwrite64,write,ftruncate,fsync,fdatasync,renameat,unlinkat", program}, args...)...)
+	if r.code != 0 {
+		t.Fatalf("%q: %v", args, r)
+	}
+	f, err := os.Open(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in := bufio.NewReaderSize(f, 1<<20)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return list
+		}
+		if m := tracedCall.FindStringSubmatch(strings.TrimSuffix(line, "\n")); m != nil {
+			if s, ok := parseStep(m[1], m[2], dir); ok {
+				list = append(list, s)
+			}
+		}
+	}
+}
+
+func unhex(s string) string {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, `\x`, ""))
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// parseStep understands one line of strace.
+func parseStep(call, rest, dir string) (step, bool) {
+	inside := func(path string) bool { return strings.HasPrefix(path+"/", dir+"/") }
+	var texts []string
+	for _, m := range hexString.FindAllStringSubmatch(rest, -1) {
+		texts = append(texts, unhex(m[1]))
+	}
+	path := ""
+	if m := fdPath.FindStringSubmatch(rest); m != nil {
+		path = m[1]
+		if strings.Contains(path, `\x`) {
+			path = unhex(path)
+		}
+	}
+	// The numbers behind the data: offset, or new length.
+	after := rest[strings.LastIndexByte(rest, '"')+1:]
+	if call == "ftruncate" {
+		after = rest[strings.IndexByte(rest, '>')+1:]
+	}
+	var numbers []int
+	for _, s := range regexp.MustCompile(`\d+`).FindAllString(after, -1) {
+		n, _ := strconv.Atoi(s)
+		numbers = append(numbers, n)
+	}
+	s := step{call: call + " " + filepath.Base(path)}
+	switch call {
+	case "openat":
+		if len(texts) == 0 || !inside(texts[0]) || !strings.Contains(rest, "O_CREAT") {
+			return s, false
+		}
+		s.do = func(d *disk) {
+			if d.names[texts[0]] == nil {
+				d.change(nameChange{path: texts[0], file: new(file)})
+			}
+		}
+		return s, true
+	case "renameat":
+		s.do = func(d *disk) { d.change(nameChange{path: texts[1], file: d.names[texts[0]], from: texts[0]}) }
+		return s, len(texts) == 2 && inside(texts[0])
+	case "unlinkat":
+		s.do = func(d *disk) { d.change(nameChange{path: texts[0]}) }
+		return s, len(texts) == 1 && inside(texts[0])
+	}
+	if !inside(path) {
+		return s, false
+	}
+	s.do = func(d *disk) {
+		f := d.names[path]
+		switch {
+		case f == nil && path != dir: // deleted, or a directory below
+		case call == "write":
+			f.write(len(f.data), []byte(texts[0])) // all are opened for appending
+		case call == "pwrite64":
+			f.write(numbers[1], []byte(texts[0]))
+		case call == "ftruncate":
+			f.cut(numbers[0])
+		case f == nil:
+			d.syncDir(path)
+		default:
+			f.sure, f.writes = f.data, nil
+		}
+	}
+	return s, true
+}

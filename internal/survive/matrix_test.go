@@ -1,0 +1,148 @@
+package survive
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// tried counts the points that came to pass, for the report.
+var tried, missed atomic.Int64
+
+// T-23: TestCrashMatrix kills the program at every system call of every operation, and
+// TestFailureMatrix lets every one fail. After each, a clean process must find
+// the directory as it was before the operation or as it is after it, nothing in
+// between, and go on.
+func TestCrashMatrix(t *testing.T)   { matrix(t, (*calls).killPoints) }
+func TestFailureMatrix(t *testing.T) { matrix(t, (*calls).failurePoints) }
+
+func matrix(t *testing.T, points func(c *calls, atMost int) []point) {
+	needStrace(t)
+	tried.Store(0)
+	missed.Store(0)
+	t.Cleanup(func() {
+		t.Logf("%d points were tried; at %d more the call did not come", tried.Load(), missed.Load())
+		if tried.Load() == 0 {
+			t.Error("nothing was tried")
+		}
+	})
+	for _, op := range operations() {
+		t.Run(strings.ReplaceAll(op.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			s := op.start(t)
+			n := 0
+			for _, p := range points(&s.calls, s.density()) {
+				if err := s.try(t, p); err != nil {
+					t.Errorf("%v: %v", p, err)
+					if n++; n == 5 {
+						t.Fatal("enough")
+					}
+				}
+			}
+		})
+	}
+}
+
+// try runs the operation with one fault and judges what is left.
+func (s *started) try(t *testing.T, p point) error {
+	s.renew(t)
+	r, hit := p.inject(t, s.stdin, s.command()...)
+	if strings.Contains(r.stderr, "runtime: netpollBreak write failed") {
+		// The fault met Go's write to its own event descriptor, which cannot fail
+		// on a real machine, and the runtime gave up.
+		missed.Add(1)
+		return nil
+	}
+	if p.call == "write" && r.code == 1 && r.stderr == "" {
+		r.stderr = "Error: the fault met the error itself\n"
+	}
+	if !hit {
+		missed.Add(1)
+	} else {
+		tried.Add(1)
+	}
+	c, err := read(s.dir)
+	if err != nil {
+		return fmt.Errorf("%v, and then: %w", r, err)
+	}
+	if err := s.judge(r, c); err != nil {
+		return fmt.Errorf("%v: %w", r, err)
+	}
+	if s.again {
+		if c, err = s.finish(t, c); err != nil {
+			return err
+		}
+	}
+	if c.none {
+		if r := run(t, "", program, "init", s.dir); r.code != 0 {
+			return fmt.Errorf("init cannot be run again: %v", r)
+		}
+	}
+	if c.sqlite {
+		return nil // that is all there is to say of it
+	}
+	if err := faultless(s.dir); err != nil {
+		return err
+	}
+	return works(t, s.dir, s.lines, c)
+}
+
+// oneError requires one line that says what went wrong, and beside it none but
+// warnings.
+func oneError(stderr string) error {
+	n := 0
+	for line := range strings.Lines(stderr) {
+		switch {
+		case strings.HasPrefix(line, "Error: "):
+			n++
+		case strings.Contains(line, ": error while loading shared libraries: "):
+			// The fault met the command that consume runs.
+		case !strings.HasPrefix(line, "Warning: "):
+			return errors.New("a line is no error and no warning")
+		}
+	}
+	if n != 1 {
+		return fmt.Errorf("%d lines are errors", n)
+	}
+	return nil
+}
+
+// finish runs an operation that was interrupted once more, without a fault.
+func (s *started) finish(t *testing.T, c content) (content, error) {
+	if c.same(s.after) && !s.same {
+		return c, nil
+	}
+	if r := run(t, s.stdin, program, s.command()...); r.code != 0 {
+		return c, fmt.Errorf("it cannot be run again: %v", r)
+	}
+	c, err := read(s.dir)
+	if err == nil && !c.same(s.after) {
+		err = fmt.Errorf("run again, it comes to %v", c)
+	}
+	return c, err
+}
+
+// judge compares the outcome that the program reported with what is there.
+func (s *started) judge(r result, c content) error {
+	isBefore, isAfter := c.same(s.before), c.same(s.after)
+	if !isBefore && !isAfter {
+		return fmt.Errorf("neither the state before nor after: %v", c)
+	}
+	switch {
+	case r.code == -1, r.code == 0 && s.reads: // either is right
+	case r.code == 0:
+		if !isAfter {
+			return errors.New("exit 0, but nothing was done")
+		}
+	case r.code != 1:
+		return fmt.Errorf("exit code %d", r.code)
+	case oneError(r.stderr) != nil:
+		return oneError(r.stderr)
+	case strings.Contains(r.stderr, "outcome unknown"): // either is right
+	case !isBefore && !s.reads:
+		return errors.New("exit 1, but it was done")
+	}
+	return nil
+}

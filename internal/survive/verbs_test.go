@@ -1,0 +1,68 @@
+package survive
+
+import "strings"
+
+// operations are the commands that are killed, starved and cut off, every one that
+// changes something.
+func operations() (list []operation) {
+	push := []string{"push", "--thread", "D", "--source", "self", "--type", "message", "--content", "new"}
+	pushBatch := []string{"push", "--thread", "D", "--batch"}
+	all := []operation{
+		{name: "init", from: nothing, args: []string{"init", "D"}},
+		{name: "push", from: fresh, args: push},
+		{name: "push that completes a block", from: holding(1023), args: push},
+		{name: "push that rotates", from: holding(10001), args: push},
+		{name: "push that heals", from: torn, args: push},
+		{name: "push that clears half a batch", from: halfBatch, args: push},
+		{name: "batch", from: fresh, args: pushBatch, stdin: batch(20, "new")},
+		{name: "long batch", from: fresh, args: pushBatch, stdin: batch(10050, strings.Repeat("text ", 30)), atMost: 3},
+		{name: "push that releases", from: overdue, args: push},
+		{name: "pop", from: fresh, args: []string{"pop", "--thread", "D", "--consumer", "c", "--last-event-id", "2"}},
+		{name: "ack", from: fresh, args: []string{"ack", "--thread", "D", "--consumer", "c", "--event-id", "3"}},
+		{name: "subscribe", from: fresh, args: []string{"subscribe", "--thread", "D", "--consumer", "e", "--handler", "true"}},
+		{name: "unsubscribe", from: fresh, args: []string{"unsubscribe", "--thread", "D", "--consumer", "c"}},
+		{name: "compact", from: half, args: []string{"compact", "--thread", "D"}, same: true},
+		{name: "prune", from: half, args: []string{"prune", "--thread", "D", "--acked"}},
+
+		{name: "init in a directory with files", rare: true, from: files, args: []string{"init", "D"}},
+		{name: "push without run and logs", rare: true, from: bare, args: push},
+		{name: "push that rotates the log", rare: true, from: fullLog, args: push},
+		{name: "push of a long content", rare: true, from: fresh, args: []string{"push", "--thread", "D", "--source", "s", "--type", "t", "--content", "-"},
+			stdin: strings.Repeat("long content ", 80000)},
+		{name: "push with a key", rare: true, from: lettered, args: append(push[:len(push):len(push)], "--dedupe-key", "fresh")},
+		{name: "push with a known key", rare: true, same: true, from: lettered, args: append(push[:len(push):len(push)], "--dedupe-key", "known")},
+		{name: "batch with keys", rare: true, from: lettered, args: pushBatch,
+			stdin: `{"source":"s","type":"t","content":"1","dedupe_key":"known"}` + "\n" + `{"source":"s","type":"t","content":"2","dedupe_key":"new"}` + "\n"},
+		{name: "push later", rare: true, from: fresh, args: append(push[:len(push):len(push)], "--delay", "1000h")},
+		{name: "schedule add", rare: true, from: overdue, args: []string{"schedule", "add", "--thread", "D", "--name", "n", "--when", "@hourly", "--source", "s", "--type", "t"}},
+		{name: "schedule remove", rare: true, from: overdue, args: []string{"schedule", "remove", "--thread", "D", "--name", "tick"}},
+		{name: "peek that releases", rare: true, reads: true, from: overdue, args: []string{"peek", "--thread", "D", "--last-event-id", "0"}},
+		{name: "seek", rare: true, from: lettered, args: []string{"seek", "--thread", "D", "--consumer", "d", "--to", "beginning"}},
+		{name: "pause", rare: true, from: fresh, args: []string{"pause", "--thread", "D", "--consumer", "c"}},
+		{name: "resume", rare: true, from: paused, args: []string{"resume", "--thread", "D", "--consumer", "c"}},
+		{name: "subscribe that replaces", rare: true, from: fresh, args: []string{"subscribe", "--thread", "D", "--consumer", "d", "--replace", "--filter", "id > 1"}},
+		{name: "subscribe from the end", rare: true, from: fresh, args: []string{"subscribe", "--thread", "D", "--consumer", "e", "--handler", "true", "--from", "end"}},
+		{name: "consume", rare: true, from: lettered, args: []string{"consume", "--thread", "D", "--consumer", "c", "--once", "--", "true"}},
+		{name: "consume that rejects", rare: true, from: lettered, args: []string{"consume", "--thread", "D", "--consumer", "d", "--once", "--", "sh", "-c", "exit 65"}},
+		{name: "dead retry", rare: true, from: lettered, args: []string{"dead", "retry", "--thread", "D", "--consumer", "d"}},
+		{name: "dead drop", rare: true, from: lettered, args: []string{"dead", "drop", "--thread", "D", "--event-id", "2"}},
+		{name: "batch of long contents", rare: true, from: fresh, args: pushBatch, stdin: batch(10, strings.Repeat("long content ", 3000)), atMost: 3},
+		{name: "compact with long contents", rare: true, from: long, args: []string{"compact", "--thread", "D"}, same: true},
+		{name: "prune with long contents", rare: true, from: long, args: []string{"prune", "--thread", "D", "--keep-last", "4", "--force"}},
+		{name: "push that completes a block of types", rare: true, from: crowded(1023), args: []string{"push", "--thread", "D", "--source", "new", "--type", "fresh", "--content", "x"}},
+		{name: "prune that drops series", rare: true, from: crowded(2100), args: []string{"prune", "--thread", "D", "--keep-last", "600", "--force"}},
+		{name: "compact of many series", rare: true, from: crowded(2100), args: []string{"compact", "--thread", "D"}, same: true},
+		{name: "prune all but the last", rare: true, from: half, args: []string{"prune", "--thread", "D", "--keep-last", "1", "--force"}},
+		{name: "import", rare: true, again: true, from: sqlite(1600), args: []string{"import", "D"}},
+		{name: "import elsewhere", rare: true, again: true, from: nothing, source: sqlite(1600), args: []string{"import", "S", "--to", "D"}},
+		{name: "export", rare: true, again: true, from: nothing, source: holding(700), args: []string{"export", "--thread", "S", "--to", "D"}},
+		{name: "fix the log", rare: true, from: spoiledLines, args: []string{"check", "--thread", "D", "--fix-log"}, same: true, again: true},
+		{name: "repair", rare: true, again: true, from: nothing, source: broken, args: []string{"repair", "--thread", "S", "--to", "D"}},
+	}
+	for _, op := range all {
+		if !op.rare || full || sample {
+			list = append(list, op)
+		}
+	}
+	return list
+}

@@ -1,0 +1,350 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+)
+
+// deadFlags select dead letters.
+type deadFlags struct {
+	cli.ThreadFlags
+	Consumer cli.Text `placeholder:"ID" help:"Only those of this consumer."`
+	EventID  cli.Text `name:"event-id" placeholder:"N" help:"Only those of this event."`
+	Filter   cli.Text `placeholder:"WHERE" help:"Only those whose event matches."`
+	cli.JSONFlag
+}
+
+type deadListCmd struct{ deadFlags }
+type deadShowCmd struct{ deadFlags }
+type deadDropCmd struct {
+	deadFlags
+	DryRun bool `name:"dry-run" help:"Show what would be dropped, and drop nothing."`
+}
+type deadRetryCmd struct {
+	deadFlags
+	DryRun bool     `name:"dry-run" help:"Show what would be sent back, and send nothing."`
+	Rate   cli.Text `placeholder:"N/s" help:"Send back at most so many per second; without it as fast as possible."`
+}
+
+func deadListVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "dead list",
+		Summary: "List the events that consumers could not process",
+		Details: `One line per dead letter: event, when it died, consumer, source, type, attempts
+and the last error; on a terminal aligned and cut to its width, elsewhere whole
+and with a tab in between.`,
+		Examples: `thread dead list --thread ./inbox
+thread dead list --thread ./inbox --consumer worker --filter "type = 'order'" --json`,
+		Grammar: func() cli.Command { return new(deadListCmd) },
+	}
+}
+
+func deadShowVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:     "dead show",
+		Summary:  "Show dead letters with their events and errors",
+		Examples: `thread dead show --thread ./inbox --consumer worker --event-id 42`,
+		Grammar:  func() cli.Command { return new(deadShowCmd) },
+	}
+}
+
+func deadRetryVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "dead retry",
+		Summary: "Send dead letters back to their consumers",
+		Details: `They are given out again before newer events, with all their attempts anew, and
+may die again. Each is sent back in a transaction of its own with --rate, else
+some hundred in one; an interruption leaves the others as they were.`,
+		Examples: `thread dead retry --thread ./inbox --consumer worker
+thread dead retry --thread ./inbox --filter "source = 'shop'" --rate 10/s
+thread dead retry --thread ./inbox --dry-run`,
+		Grammar: func() cli.Command { return new(deadRetryCmd) },
+	}
+}
+
+func deadDropVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "dead drop",
+		Summary: "Delete dead letters",
+		Details: "Their events stay in the thread, and stay processed.",
+		Examples: `thread dead drop --thread ./inbox --consumer worker --event-id 42
+thread dead drop --thread ./inbox --consumer worker --dry-run`,
+		Grammar: func() cli.Command { return new(deadDropCmd) },
+	}
+}
+
+// open opens the thread and returns what the flags select.
+func (c *deadFlags) open(a *cli.App) (t *engine.Thread, q engine.Letters, err error) {
+	if t, err = a.Open(c.Thread.Value); err != nil {
+		return nil, q, err
+	}
+	if c.Consumer.Set {
+		if err := cli.CheckConsumer(c.Consumer.Value); err != nil {
+			return nil, q, err
+		}
+	}
+	if c.EventID.Set {
+		if q.ID, err = cli.ParseID("--event-id", c.EventID.Value); err != nil {
+			return nil, q, err
+		}
+		if q.ID == 0 {
+			return nil, q, cli.UsageError("--event-id 0 is no event", "give the id of an event, from 1")
+		}
+	}
+	q.Consumer, q.Filter = c.Consumer.Value, c.Filter.Value
+	return t, q, nil
+}
+
+func (c *deadListCmd) Run(ctx context.Context, a *cli.App) error {
+	t, q, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	return listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+}
+
+func (c *deadShowCmd) Run(ctx context.Context, a *cli.App) error {
+	t, q, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	n := 0
+	err = listLetters(ctx, a, t, q, c.JSON, func(l *engine.DeadLetter) error {
+		if l != nil {
+			n++
+			a.Out.Buf = appendLetterText(a.Out.Buf, l)
+		}
+		return a.Out.More()
+	})
+	if err == nil && n == 0 && !c.JSON && len(a.Out.Buf) == 0 {
+		return cli.LogicError("no dead letter is selected", "see thread dead list --thread "+cli.ShellWord(a.Dir))
+	}
+	return err
+}
+
+// listLetters prints the selected letters, as JSON or with show, which is called
+// with nil after the last of them.
+func listLetters(ctx context.Context, a *cli.App, t *engine.Thread, q engine.Letters, json bool, show func(*engine.DeadLetter) error) error {
+	if json {
+		show = func(l *engine.DeadLetter) error {
+			if l != nil {
+				a.Out.Buf = appendLetterJSON(a.Out.Buf, l)
+			}
+			return a.Out.More()
+		}
+	}
+	for l, err := range t.DeadLetters(ctx, q) {
+		if err == nil {
+			err = show(&l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return show(nil)
+}
+
+func (c *deadDropCmd) Run(ctx context.Context, a *cli.App) error {
+	t, q, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if c.DryRun {
+		return listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+	}
+	n, err := changeLetters(ctx, t, q, lettersAtOnce, 0, t.DropDead)
+	return changed(a, "Dropped", "dropped", n, c.JSON, err)
+}
+
+func (c *deadRetryCmd) Run(ctx context.Context, a *cli.App) error {
+	t, q, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	atOnce, pause := lettersAtOnce, time.Duration(0)
+	if c.Rate.Set {
+		rate, err := parseRate(c.Rate.Value)
+		if err != nil {
+			return err
+		}
+		atOnce, pause = 1, time.Duration(float64(time.Second)/rate)
+	}
+	if c.DryRun {
+		return listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+	}
+	n, err := changeLetters(ctx, t, q, atOnce, pause, func(ctx context.Context, some []engine.DeadLetter) (int64, error) {
+		n, err := t.RetryDead(ctx, some)
+		if n > 0 {
+			startHandlers(ctx, a, t, "dead retry", some[0].Consumer)
+		}
+		return n, err
+	})
+	return changed(a, "Sent back", "retried", n, c.JSON, err)
+}
+
+// lettersAtOnce is how many letters are changed in one transaction.
+const lettersAtOnce = 500
+
+// changeLetters calls change for the selected letters, some at once, with a pause
+// in between, until it is done or told to end. What was done by then is done.
+func changeLetters(ctx context.Context, t *engine.Thread, q engine.Letters, atOnce int, pause time.Duration,
+	change func(context.Context, []engine.DeadLetter) (int64, error)) (total int64, err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var some []engine.DeadLetter
+	flush := func() error {
+		if len(some) == 0 {
+			return nil
+		}
+		n, err := change(context.WithoutCancel(ctx), some)
+		total += n
+		some = some[:0]
+		return err
+	}
+	next := time.Now()
+	for l, err := range t.DeadLetters(ctx, q) {
+		if ctx.Err() != nil {
+			return total, errInterrupted
+		}
+		if err != nil {
+			return total, err
+		}
+		l.Event.Content = "" // not needed to change the letter
+		if some = append(some, l); len(some) < atOnce {
+			continue
+		}
+		if pause > 0 {
+			timer := time.NewTimer(time.Until(next))
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return total, errInterrupted
+			case <-timer.C:
+			}
+			next = time.Now().Add(pause)
+		}
+		if err := flush(); err != nil {
+			return total, err
+		}
+	}
+	return total, flush()
+}
+
+var errInterrupted = cli.LogicError("interrupted", "run the command again for the rest")
+
+// changed reports how many letters were changed, also when not all could be.
+func changed(a *cli.App, word, key string, n int64, json bool, err error) error {
+	if err != nil && n == 0 {
+		return err
+	}
+	if err != nil {
+		a.Warn("%s only %d: %v", strings.ToLower(word), n, err)
+	}
+	line := fmt.Sprintf(`{%q:%d}`, key, n)
+	if !json {
+		letters := "letters"
+		if n == 1 {
+			letters = "letter"
+		}
+		line = fmt.Sprintf("%s %d dead %s", word, n, letters)
+	}
+	if outErr := a.Out.Text(line + "\n"); err == nil {
+		err = outErr
+	}
+	return err
+}
+
+// parseRate reads "N/s", or N alone, as letters per second.
+func parseRate(s string) (float64, error) {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(s, "/s"), 64)
+	if err != nil || !(n >= 0.001 && n <= 1e6) {
+		return 0, cli.UsageError(fmt.Sprintf("--rate %q is not a rate", s), "give for example 10/s")
+	}
+	return n, nil
+}
+
+// letterTable returns what prints a letter as a row of a table.
+func letterTable(a *cli.App) func(*engine.DeadLetter) error {
+	rows := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{19, 24, 8, 6, 6, 8}}
+	begun := false
+	return func(l *engine.DeadLetter) error {
+		if l == nil {
+			return rows.Flush()
+		}
+		if rows.Columns > 0 && !begun {
+			if err := rows.Row("EVENT", "DIED", "CONSUMER", "SOURCE", "TYPE", "ATTEMPTS", "LAST ERROR"); err != nil {
+				return err
+			}
+		}
+		begun = true
+		source, typ := "(no longer stored)", ""
+		if l.Stored {
+			source, typ = l.Event.Source, typeOf(&l.Event)
+		}
+		return rows.Row(strconv.FormatInt(l.Event.ID, 10), event.FormatTime(l.DiedAt), cli.Printable(l.Consumer), cli.Printable(source), cli.Printable(typ),
+			strconv.FormatInt(l.Attempts, 10), cli.Printable(l.LastError))
+	}
+}
+
+func appendLetterText(b []byte, l *engine.DeadLetter) []byte {
+	b = fmt.Appendf(b, "Event: %d\n  consumer: %s\n  died_at: %s\n  attempts: %d\n  exit_code: %s\n", l.Event.ID, cli.Printable(l.Consumer),
+		event.FormatTime(l.DiedAt), l.Attempts, exitCodeText(l.ExitCode, "(none)"))
+	b = fmt.Appendf(b, "  first_error: %s at %s\n  last_error: %s at %s\n", cli.Printable(l.FirstError), event.FormatTime(l.FirstAt),
+		cli.Printable(l.LastError), event.FormatTime(l.LastAt))
+	if !l.Stored {
+		return append(b, "  content: (no longer stored)\n"...)
+	}
+	return fmt.Appendf(b, "  created_at: %s\n  source: %s\n  type: %s\n  content: %s\n", cli.Printable(l.Event.CreatedAt),
+		cli.Printable(l.Event.Source), cli.Printable(typeOf(&l.Event)), cli.Printable(l.Event.Content))
+}
+
+func exitCodeText(code int64, none string) string {
+	if code < 0 {
+		return none
+	}
+	return strconv.FormatInt(code, 10)
+}
+
+// typeOf is type, or type/subtype.
+func typeOf(e *event.Event) string {
+	if e.Subtype == nil {
+		return e.Type
+	}
+	return e.Type + "/" + *e.Subtype
+}
+
+// appendLetterJSON appends a letter as one line of JSON. event is null when it is
+// not stored any more, exit_code when a signal or a crash ended the attempt.
+func appendLetterJSON(b []byte, l *engine.DeadLetter) []byte {
+	b = event.AppendString(append(b, `{"consumer_id":`...), l.Consumer)
+	b = fmt.Appendf(b, `,"event_id":%d,"attempts":%d,"exit_code":%s`, l.Event.ID, l.Attempts, exitCodeText(l.ExitCode, "null"))
+	b = event.AppendString(append(b, `,"first_error":`...), l.FirstError)
+	b = event.AppendString(append(b, `,"last_error":`...), l.LastError)
+	for _, at := range []struct {
+		key string
+		t   time.Time
+	}{{"first_failed_at", l.FirstAt}, {"last_failed_at", l.LastAt}, {"died_at", l.DiedAt}} {
+		b = fmt.Appendf(b, `,%q:%q`, at.key, event.FormatTime(at.t))
+	}
+	b = append(b, `,"event":`...)
+	if l.Stored {
+		b = l.Event.AppendJSON(b)
+	} else {
+		b = append(b, "null"...)
+	}
+	return append(b, "}\n"...)
+}

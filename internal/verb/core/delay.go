@@ -1,0 +1,94 @@
+package core
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+	"thread/internal/dispatch"
+)
+
+// pushLater is push with --delay or --at.
+func (c *pushCmd) pushLater(ctx context.Context, a *cli.App, t *engine.Thread, d event.Draft) error {
+	delay, at, err := c.due()
+	if err != nil {
+		return err
+	}
+	if c.Window.Set {
+		if d.DedupeWindow, err = cli.ParseDuration("--dedupe-window", c.Window.Value); err != nil {
+			return err
+		}
+	}
+	var e event.Event
+	if delay > 0 {
+		e, at, err = t.PushAfter(ctx, d, delay)
+	} else {
+		e, err = t.PushAt(ctx, d, at)
+	}
+	if err != nil {
+		return err
+	}
+	if e.ID == 0 {
+		// Its time may be over by now; then the next look releases it.
+		awaited, err := dispatch.Rescheduled(ctx, t, at)
+		notAwaited(a, awaited, err)
+	} else {
+		a.NotStarted("push: the event is stored", cli.Wake(ctx, t, d.Source))
+	}
+	switch {
+	case c.Quiet:
+		return nil
+	case e.ID != 0 && c.JSON:
+		return a.Out.Event(&e)
+	case e.ID != 0:
+		return a.Out.Text(strconv.FormatInt(e.ID, 10) + "\n")
+	case c.JSON:
+		a.Out.Buf = appendPlanned(append(a.Out.Buf, `{"id":null`...), at, &d)
+		return nil
+	}
+	return a.Out.Text("Scheduled for " + event.FormatTime(at) + "\n")
+}
+
+// notAwaited warns where nobody releases at its time what was scheduled.
+func notAwaited(a *cli.App, awaited bool, err error) {
+	if err != nil {
+		a.NotStarted("the event is scheduled", err)
+	} else if !awaited {
+		a.Warn("no process waits for that time: the next command that uses the thread pushes it; for more, run thread serve --thread %s, or thread dispatch from cron", cli.ShellWord(a.Dir))
+	}
+}
+
+// due returns the delay of --delay, or the time of --at.
+func (c *pushCmd) due() (delay time.Duration, at time.Time, err error) {
+	switch {
+	case c.Batch:
+		return 0, at, cli.UsageError("--delay and --at do not go with --batch", "push the events one by one")
+	case c.Delay.Set && c.At.Set:
+		return 0, at, cli.UsageError("--delay and --at exclude each other", "give one of them")
+	case c.Delay.Set:
+		delay, err = cli.ParseDuration("--delay", c.Delay.Value)
+		return delay, at, err
+	}
+	if at, err = time.Parse(time.RFC3339Nano, c.At.Value); err == nil {
+		return 0, at, nil
+	}
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
+		if at, err := time.ParseInLocation(layout, c.At.Value, time.Local); err == nil {
+			return 0, at, nil
+		}
+	}
+	return 0, at, cli.UsageError("--at \""+c.At.Value+"\" is not a time", "give for example 2026-01-31T09:00:00Z, or 2026-01-31 09:00 for local time")
+}
+
+// appendPlanned appends the rest of an object: when what is pushed.
+func appendPlanned(b []byte, at time.Time, d *event.Draft) []byte {
+	b = event.AppendString(append(b, `,"next_at":`...), event.FormatTime(at))
+	b = event.AppendString(append(b, `,"source":`...), d.Source)
+	b = event.AppendString(append(b, `,"type":`...), d.Type)
+	b = appendText(append(b, `,"subtype":`...), d.Subtype)
+	b = event.AppendString(append(b, `,"content":`...), d.Content)
+	return append(b, '}', '\n')
+}

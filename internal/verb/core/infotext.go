@@ -1,0 +1,97 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+	"thread/internal/dispatch"
+)
+
+// appendInfoText appends the summary for people: the lines of T-52, and
+// after those of each consumer what is pending and how its handler is doing.
+func appendInfoText(b []byte, info engine.Info, consumers []consumer, now time.Time) []byte {
+	b = fmt.Appendf(b, "Thread: %s\nEvents: %d\nSubscriptions: %d\n", cli.Printable(info.Dir), info.EventCount, len(consumers))
+	if info.Scheduled > 0 {
+		b = fmt.Appendf(b, "Scheduled: %d (next: %s)\n", info.Scheduled, event.FormatTime(info.NextScheduled))
+	}
+	for i := range consumers {
+		c := &consumers[i]
+		where, updated := "(none)", "(never)"
+		if c.Filter != nil {
+			where = cli.Printable(*c.Filter)
+		}
+		if c.UpdatedAt != nil {
+			updated = cli.Printable(*c.UpdatedAt)
+		}
+		b = fmt.Appendf(b, "  - %s\n    handler: %s\n    filter:  %s\n    last_acked_id: %d\n    updated_at: %s\n",
+			cli.Printable(c.Consumer), cli.Printable(c.Handler), where, c.LastAcked, updated)
+		switch {
+		case c.pendingErr != nil:
+			b = fmt.Appendf(b, "    pending: unknown (%s)\n", cli.Printable(c.pendingErr.Error()))
+		case c.oldest != "":
+			b = fmt.Appendf(b, "    pending: %d (oldest: %s)\n", c.pending, age(c.oldest, now))
+		default:
+			b = fmt.Appendf(b, "    pending: %d\n", c.pending)
+		}
+		b = appendDeliveryText(b, c)
+		b = appendHandlerText(b, &c.handler)
+	}
+	return b
+}
+
+// appendDeliveryText appends what is out of the ordinary in a consumer's
+// deliveries.
+func appendDeliveryText(b []byte, c *consumer) []byte {
+	if c.Paused {
+		b = append(b, "    paused: until thread resume\n"...)
+	}
+	if c.Failing != 0 {
+		b = fmt.Appendf(b, "    failing: event %d, attempts: %d, next at %s (%s)\n", c.Failing, c.Attempts, event.FormatTime(c.NextAt), cli.Printable(c.LastError))
+	}
+	if c.Dead > 0 {
+		b = fmt.Appendf(b, "    dead letters: %d\n", c.Dead)
+	}
+	if c.Retries > 0 {
+		b = fmt.Appendf(b, "    dead letters sent back: %d\n", c.Retries)
+	}
+	return b
+}
+
+// appendHandlerText appends what is worth knowing of a handler, nothing for one
+// that never ran.
+func appendHandlerText(b []byte, h *dispatch.State) []byte {
+	at := func(t *time.Time) string { return event.FormatTime(*t) }
+	if h.Running && h.RunningSince != nil {
+		b = fmt.Appendf(b, "    running since: %s\n", at(h.RunningSince))
+	}
+	if h.LastExit != "" && h.LastExitAt != nil {
+		b = fmt.Appendf(b, "    last exit: %s at %s\n", cli.Printable(h.LastExit), at(h.LastExitAt))
+	}
+	if h.Failures > 0 {
+		b = fmt.Appendf(b, "    failures in a row: %d\n", h.Failures)
+	}
+	switch {
+	case h.Stalled:
+		b = append(b, "    stalled: failed too often; the next push or thread dispatch tries again\n"...)
+	case h.Stopped:
+		b = append(b, "    stopped: ended with events unread; the next push runs it again\n"...)
+	case h.Interrupted:
+		b = append(b, "    interrupted: its supervisor was killed; the next push runs it again\n"...)
+	case h.RetryAt != nil:
+		b = fmt.Appendf(b, "    retry at: %s\n", at(h.RetryAt))
+	}
+	return b
+}
+
+// age returns how long ago an event was created, or the text itself when it is
+// imported text that is no time of ours.
+func age(createdAt string, now time.Time) string {
+	ms, ok := event.ParseTime(createdAt)
+	if !ok {
+		return cli.Printable(createdAt)
+	}
+	return max(0, now.Sub(time.UnixMilli(ms))).Truncate(time.Second).String() + " old"
+}

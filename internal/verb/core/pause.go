@@ -1,0 +1,74 @@
+package core
+
+import (
+	"context"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+)
+
+type pauseCmd struct {
+	cli.ThreadFlags
+	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
+	cli.JSONFlag
+}
+
+type resumeCmd pauseCmd
+
+func pauseVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "pause",
+		Summary: "Stop giving a consumer's events out",
+		Details: `No handler is started, and consume ends with exit code 1, until thread resume.
+A handler that runs may finish. pop and ack by hand work as ever.`,
+		Examples: `thread pause --thread ./inbox --consumer worker`,
+		Grammar:  func() cli.Command { return new(pauseCmd) },
+	}
+}
+
+func resumeVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:     "resume",
+		Summary:  "End a pause and start the handler if there is work",
+		Examples: `thread resume --thread ./inbox --consumer worker`,
+		Grammar:  func() cli.Command { return new(resumeCmd) },
+	}
+}
+
+func (c *pauseCmd) Run(ctx context.Context, a *cli.App) error {
+	return setPaused(ctx, a, c, (*engine.Thread).Pause, true)
+}
+
+func (c *resumeCmd) Run(ctx context.Context, a *cli.App) error {
+	return setPaused(ctx, a, (*pauseCmd)(c), (*engine.Thread).Resume, false)
+}
+
+func setPaused(ctx context.Context, a *cli.App, c *pauseCmd, set func(*engine.Thread, context.Context, string) error, paused bool) error {
+	id := c.Consumer.Value
+	t, err := a.OpenFor(c.Thread.Value, id)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := set(t, ctx, id); err != nil {
+		return aboutConsumer(a, err, id)
+	}
+	word, json := "Paused", `,"paused":true}`
+	if !paused {
+		word, json = "Resumed", `,"paused":false}`
+		startHandlers(ctx, a, t, "resume", id)
+	}
+	if c.JSON {
+		return a.Out.Text(`{"consumer_id":` + jsonText(id) + json + "\n")
+	}
+	return a.Out.Text(word + " consumer '" + cli.Printable(id) + "'\n")
+}
+
+// startHandlers is what follows a change that gives a consumer work. A failure is
+// a warning: the change is stored.
+func startHandlers(ctx context.Context, a *cli.App, t *engine.Thread, verb, consumer string) {
+	a.NotStarted(verb+": done", cli.Wake(ctx, t, consumer))
+}
+
+func jsonText(s string) string { return string(event.AppendString(nil, s)) }

@@ -1,0 +1,127 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+	"thread/internal/dispatch"
+)
+
+type popCmd struct {
+	cli.ThreadFlags
+	Consumer    cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
+	LastEventID cli.Text `required:"" name:"last-event-id" placeholder:"N" help:"The highest id already processed, 0 for none."`
+	Limit       cli.Text `placeholder:"N" help:"How many events at most (default 100)."`
+	cli.JSONFlag
+}
+
+func popVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "pop",
+		Summary: "Record a consumer's progress and print its next events",
+		Details: `Prints the events after --last-event-id that match the consumer's filter, one
+JSON object per line; nothing when there are none. A smaller id than before
+delivers again.`,
+		Examples: `thread pop --thread ./inbox --consumer worker --last-event-id 0
+thread pop --thread ./inbox --consumer worker --last-event-id 42 --limit 10`,
+		Grammar: func() cli.Command { return new(popCmd) },
+	}
+}
+
+func (c *popCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.OpenFor(c.Thread.Value, c.Consumer.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	last, err := cli.ParseID("--last-event-id", c.LastEventID.Value)
+	if err != nil {
+		return err
+	}
+	limit, err := cli.ParseLimit(c.Limit.Or("100"))
+	if err != nil {
+		return err
+	}
+	page, err := t.Pop(ctx, c.Consumer.Value, last, limit)
+	if err != nil {
+		return aboutConsumer(a, err, c.Consumer.Value)
+	}
+	if last > page.Newest {
+		a.LogWarning("pop: consumer=%s --last-event-id %d is ahead of the newest event %d", c.Consumer.Value, last, page.Newest)
+	}
+	if last < page.Previous {
+		a.LogWarning("pop: consumer=%s --last-event-id %d is behind the progress %d: events are delivered again", c.Consumer.Value, last, page.Previous)
+	}
+	highest, err := printEvents(a, page.Events)
+	if err == nil {
+		err = a.Out.Flush()
+	}
+	if err == nil && highest > 0 {
+		if err := popped(t, c.Consumer.Value, highest); err != nil {
+			a.LogWarning("pop: consumer=%s what was popped could not be noted for its ack: %v", c.Consumer.Value, err)
+		}
+	}
+	return err
+}
+
+// printEvents prints one event per line and returns the id of the last one.
+func printEvents(a *cli.App, events iter.Seq2[event.Event, error]) (highest int64, err error) {
+	for e, err := range events {
+		if err != nil {
+			return highest, err
+		}
+		highest = e.ID
+		if err := a.Out.Event(&e); err != nil {
+			return highest, err
+		}
+	}
+	return highest, nil
+}
+
+// aboutConsumer puts the consumer's name into the two errors about one.
+func aboutConsumer(a *cli.App, err error, id string) error {
+	switch {
+	case errors.Is(err, engine.ErrNoSubscription):
+		return cli.LogicError(fmt.Sprintf("consumer '%s' is not subscribed", id),
+			fmt.Sprintf("run thread subscribe --thread %s --consumer %s --handler <cmd>%s", cli.ShellWord(a.Dir), cli.ShellWord(id), meantConsumer(a, id)))
+	case errors.Is(err, engine.ErrSubscriptionExists):
+		return cli.LogicError(fmt.Sprintf("consumer '%s' already exists", id),
+			fmt.Sprintf("add --replace to change it, or run thread unsubscribe --thread %s --consumer %s", cli.ShellWord(a.Dir), cli.ShellWord(id)))
+	}
+	return err
+}
+
+// meantConsumer returns the end of a sentence that names the consumer whose name
+// is like id, "" when there is none or it cannot be looked up soon.
+func meantConsumer(a *cli.App, id string) string {
+	t, err := engine.Open(a.Dir)
+	if err != nil {
+		return ""
+	}
+	defer t.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), cli.ConsumersTime)
+	defer cancel()
+	info, err := t.Info(ctx)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, s := range info.Subscriptions {
+		names = append(names, s.Consumer)
+	}
+	if meant := cli.Similar(id, names); meant != "" {
+		return ", or did you mean --consumer " + cli.ShellWord(meant) + "?"
+	}
+	return ""
+}
+
+// popped tells the supervisor of the handler that this process belongs to, if it
+// wants to know, that consumer has been given events up to id.
+func popped(t *engine.Thread, consumer string, id int64) error {
+	return dispatch.Popped(t, consumer, id)
+}

@@ -1,0 +1,95 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"thread/engine"
+	"thread/internal/cli"
+	"thread/internal/duration"
+)
+
+type pruneCmd struct {
+	cli.ThreadFlags
+	KeepLast  cli.Text `name:"keep-last" placeholder:"N" help:"Keep the newest N events."`
+	OlderThan cli.Text `name:"older-than" placeholder:"AGE" help:"Drop events older than AGE, such as 90m, 36h or 30d."`
+	Acked     bool     `help:"Drop what every consumer has acked; nothing when there is no consumer."`
+	Force     bool     `help:"Drop events that a consumer has not acked, too."`
+	DryRun    bool     `name:"dry-run" help:"Only say what would be dropped."`
+	cli.JSONFlag
+}
+
+func pruneVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "prune",
+		Summary: "Drop old events",
+		Details: `Needs one of --keep-last, --older-than and --acked, or the first two: then what
+either keeps is kept, however wrong the clock is. An event that a consumer still
+waits for, or has as a dead letter, keeps all of them, and the consumer is named. Ids
+never come back, and events*.jsonl stay as they are. The database is written anew
+as by thread compact.`,
+		Examples: `thread prune --thread ./inbox --acked
+thread prune --thread ./inbox --older-than 30d --keep-last 1000 --dry-run
+thread prune --thread ./inbox --keep-last 100000`,
+		Grammar: func() cli.Command { return new(pruneCmd) },
+	}
+}
+
+func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	r, err := c.retention(time.Now())
+	if err != nil {
+		return err
+	}
+	done, err := t.Prune(ctx, r)
+	var held *engine.HeldBackError
+	if errors.As(err, &held) && held.Dead {
+		return cli.LogicError(fmt.Sprintf("event %d is a dead letter of consumer '%s', and events up to %d would be dropped", held.First, held.Consumer, held.Through),
+			"run thread dead retry or thread dead drop first, or add --force to drop the event and keep the letter")
+	}
+	if errors.As(err, &held) {
+		return cli.LogicError(fmt.Sprintf("consumer '%s' has not acked event %d, and events up to %d would be dropped", held.Consumer, held.First, held.Through),
+			"let it catch up, unsubscribe it, or add --force to drop what it waits for")
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		a.Out.Buf = appendCompactionJSON(a.Out.Buf, done, c.DryRun)
+		return nil
+	}
+	verb := "Dropped"
+	if c.DryRun {
+		verb = "Would drop"
+	}
+	a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s %d events, %d stay\n", verb, done.Dropped, done.Kept)
+	return nil
+}
+
+func (c *pruneCmd) retention(now time.Time) (r engine.Retention, err error) {
+	r = engine.Retention{Acked: c.Acked, Force: c.Force, DryRun: c.DryRun}
+	if c.Acked == (c.KeepLast.Set || c.OlderThan.Set) {
+		return r, cli.UsageError("one of --keep-last, --older-than and --acked is needed, or the first two", "say which events to drop; see thread prune --help")
+	}
+	if c.KeepLast.Set {
+		n, ok := cli.ParseNumber(c.KeepLast.Value)
+		if !ok {
+			return r, cli.UsageError(fmt.Sprintf("--keep-last %q is not a number from 0 to 9223372036854775807", c.KeepLast.Value), "give how many events to keep")
+		}
+		r.KeepLast = &n
+	}
+	if c.OlderThan.Set {
+		age, err := duration.Parse(c.OlderThan.Value)
+		if err != nil {
+			return r, cli.UsageError(fmt.Sprintf("--older-than %q is not an age", c.OlderThan.Value), "give a number and a unit, such as 90m, 36h or 30d")
+		}
+		r.OlderThan = now.Add(-age)
+	}
+	return r, nil
+}

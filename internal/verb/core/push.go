@@ -1,0 +1,263 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+)
+
+type pushCmd struct {
+	cli.ThreadFlags
+	Source  cli.Text `placeholder:"NAME" help:"Who sends the event. Required without --batch."`
+	Type    cli.Text `placeholder:"TYPE" help:"What the event is. Required without --batch."`
+	Subtype cli.Text `placeholder:"TYPE" help:"What the event is more precisely."`
+	Content cli.Text `placeholder:"TEXT" help:"The payload, up to 64 MiB; \"\" is allowed. Required without --batch and --content-file."`
+	File    cli.Text `name:"content-file" placeholder:"FILE" help:"Read the payload from this file, - for stdin, instead of --content."`
+	Key     cli.Text `name:"dedupe-key" placeholder:"KEY" help:"Store nothing if an event was pushed with this key before, and print the first one's id."`
+	Window  cli.Text `name:"dedupe-window" placeholder:"DURATION" help:"How long a key counts (default 24h); also for dedupe_key in a batch."`
+	Delay   cli.Text `placeholder:"DURATION" help:"Push it after this time, for example 10m. It gets its id then."`
+	At      cli.Text `placeholder:"TIME" help:"Push it at this time, for example 2026-01-31T09:00:00Z, or without Z in local time."`
+	Batch   bool     `help:"Read events from stdin, one JSON object per line with source, type, content and optionally subtype and dedupe_key."`
+	Strict  bool     `help:"Refuse text that is not valid UTF-8, in place of storing U+FFFD for what is not."`
+	Quiet   bool     `help:"Print nothing."`
+	cli.JSONFlag
+}
+
+func pushVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "push",
+		Summary: "Store an event, or a batch from stdin",
+		Details: `Exit code 0 means that the event survives a loss of power. A batch is stored
+whole or not at all. Printed is the id of each stored event, one per line.
+Then the handlers of the subscriptions that match are started. Bytes that are not
+valid UTF-8, and half of a surrogate pair in a batch, are stored as U+FFFD, with a
+warning that counts them: encode binary content, for example with base64.`,
+		Examples: `thread push --thread ./inbox --source self --type message --content "hello"
+thread push --thread ./inbox --source self --type record --subtype toolcall --content "$json"
+thread push --thread ./inbox --source ci --type build --content-file log.txt --dedupe-key "build-$ID"
+thread push --thread ./copy --batch < ./inbox/events.jsonl`,
+		Grammar: func() cli.Command { return new(pushCmd) },
+	}
+}
+
+func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	var draft event.Draft
+	replaced := new(int)
+	if c.Strict {
+		replaced = nil
+	}
+	drafts := BatchDrafts(a.Stdin, maxLineBytes, replaced)
+	if !c.Batch {
+		if draft, err = c.draft(a.Stdin, replaced); err != nil {
+			return err
+		}
+		drafts = one(draft)
+	}
+	if c.Key.Set && (c.Batch || c.Key.Value == "") {
+		return cli.UsageError("--dedupe-key is empty, or given with --batch", "give a key; in a batch each line has its own dedupe_key")
+	}
+	if c.Window.Set {
+		window, err := cli.ParseDuration("--dedupe-window", c.Window.Value)
+		if err != nil {
+			return err
+		}
+		drafts = within(drafts, window)
+	}
+	if c.Delay.Set || c.At.Set {
+		err := c.pushLater(ctx, a, t, draft)
+		if err == nil {
+			warnReplaced(a, replaced)
+		}
+		return err
+	}
+	b, err := t.PushAll(ctx, drafts)
+	if err != nil {
+		return err
+	}
+	if b.Count == 0 {
+		return nil // an empty batch
+	}
+	if b.First != 0 {
+		a.LogPush(c.Batch, draft, b)
+		warnReplaced(a, replaced)
+	}
+	if b.Warning != nil {
+		a.LogWarning("push: the event is stored, but events.jsonl is behind: %v; the next push completes it", b.Warning)
+	}
+	// Before printing, so that a reader who does not read delays no handler.
+	if b.First != 0 {
+		a.NotStarted("push: the event is stored", cli.WakeAfterPush(ctx, t, b))
+	}
+	if c.Quiet {
+		return nil
+	}
+	if err := c.print(ctx, a, t, b, draft); err != nil {
+		stored(a, b, err)
+	}
+	return nil
+}
+
+// warnReplaced says how much of the text that was stored is not what was given.
+func warnReplaced(a *cli.App, n *int) {
+	if n != nil && *n > 0 {
+		a.Warn("invalid text was stored as U+FFFD (count: %d); encode binary content, for example with base64, or refuse it with --strict", *n)
+	}
+}
+
+// draft returns the event that the flags describe. Text that is not valid is
+// replaced and counted, or refused when replaced is nil.
+func (c *pushCmd) draft(stdin io.Reader, replaced *int) (event.Draft, error) {
+	content, err := c.content(stdin)
+	if err != nil {
+		return event.Draft{}, err
+	}
+	for _, f := range []struct {
+		name string
+		text cli.Text
+	}{{"--source", c.Source}, {"--type", c.Type}, {"--content", content}} {
+		if !f.text.Set {
+			return event.Draft{}, cli.UsageError("missing flag "+f.name, "add it, or use --batch to read events from stdin")
+		}
+	}
+	d := event.Draft{Source: c.Source.Value, Type: c.Type.Value, Content: content.Value, DedupeKey: c.Key.Value}
+	if c.Subtype.Set {
+		d.Subtype = &c.Subtype.Value
+	}
+	if replaced != nil {
+		*replaced = d.ToValidUTF8()
+	}
+	return d, d.Validate()
+}
+
+// content returns the payload from wherever the flags say. The value of --content
+// is never anything but itself: clients pass on what people type.
+func (c *pushCmd) content(stdin io.Reader) (cli.Text, error) {
+	switch {
+	case c.File.Set && c.Content.Set:
+		return cli.Text{}, cli.UsageError("--content and --content-file exclude each other", "give one of them")
+	case c.File.Value == "-":
+		return readContent(stdin)
+	case c.File.Set:
+		f, err := os.Open(c.File.Value)
+		if err != nil {
+			return cli.Text{}, unreadable(err)
+		}
+		defer f.Close()
+		return readContent(f)
+	}
+	return c.Content, nil
+}
+
+// readContent reads no more than is needed to see that it is too much. A large
+// content is in memory once: what is made room for and not written to costs
+// nothing.
+func readContent(r io.Reader) (cli.Text, error) {
+	var b strings.Builder
+	part := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(part)
+		if b.Len() < smallContent && b.Len()+n >= smallContent {
+			b.Grow(event.MaxContentBytes + len(part))
+		}
+		b.Write(part[:n])
+		switch {
+		case b.Len() > event.MaxContentBytes:
+			return cli.Text{}, cli.UsageError(fmt.Sprintf("the content is longer than %d bytes", event.MaxContentBytes), "push it in parts, or push where it is")
+		case err == io.EOF:
+			return cli.Text{Value: b.String(), Set: true}, nil
+		case err != nil:
+			return cli.Text{}, unreadable(err)
+		}
+	}
+}
+
+const smallContent = 256 << 10
+
+func unreadable(err error) error {
+	return cli.UsageError("cannot read the content: "+err.Error(), "name a file that can be read, or - for stdin; nothing was stored")
+}
+
+// within sets the dedupe window of drafts.
+func within(ds iter.Seq2[event.Draft, error], window time.Duration) iter.Seq2[event.Draft, error] {
+	return func(yield func(event.Draft, error) bool) {
+		for d, err := range ds {
+			d.DedupeWindow = window
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+func one(d event.Draft) iter.Seq2[event.Draft, error] {
+	return func(yield func(event.Draft, error) bool) { yield(d, nil) }
+}
+
+// print writes what was stored: ids, or with --json the events, which for a
+// batch are read back so that a batch of any length needs little memory.
+func (c *pushCmd) print(ctx context.Context, a *cli.App, t *engine.Thread, b engine.Batch, d event.Draft) error {
+	switch {
+	case !c.JSON:
+		for id := range b.IDs() {
+			a.Out.Buf = append(strconv.AppendInt(a.Out.Buf, id, 10), '\n')
+			if err := a.Out.More(); err != nil {
+				return err
+			}
+		}
+	case len(b.Duplicates) > 0:
+		return printByID(ctx, a, t, &b)
+	case !c.Batch:
+		e := event.Event{ID: b.First, CreatedAt: b.CreatedAt,
+			Source: d.Source, Type: d.Type, Subtype: d.Subtype, Content: d.Content}
+		if err := a.Out.Event(&e); err != nil {
+			return err
+		}
+	default:
+		events := t.Events(ctx, engine.Query{After: b.First - 1, Limit: b.Last - b.First + 1})
+		if _, err := printEvents(a, events); err != nil {
+			return err
+		}
+	}
+	return a.Out.Flush()
+}
+
+// printByID prints the events of a batch in which some were there before.
+func printByID(ctx context.Context, a *cli.App, t *engine.Thread, b *engine.Batch) error {
+	for id := range b.IDs() {
+		for e, err := range t.Events(ctx, engine.Query{After: id - 1, Limit: 1}) {
+			if err != nil {
+				return err
+			}
+			if e.ID != id {
+				break // the first event with the key is not stored any more
+			}
+			if err := a.Out.Event(&e); err != nil {
+				return err
+			}
+		}
+	}
+	return a.Out.Flush()
+}
+
+// stored turns an error that came after the commit into a warning: a caller that
+// sees the push fail would push again, and the event is there.
+func stored(a *cli.App, b engine.Batch, err error) {
+	if !errors.Is(err, cli.ErrReaderGone) {
+		a.Warn("stored as %d to %d, but this could not be printed: %v", b.First, b.Last, err)
+	}
+}

@@ -1,0 +1,156 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+	"thread/internal/target"
+)
+
+type repairCmd struct {
+	cli.ThreadFlags
+	To cli.Text `required:"" placeholder:"NEWDIR" help:"The directory for what can be saved; it must not be a thread yet."`
+	cli.JSONFlag
+}
+
+func repairVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "repair",
+		Summary: "Save what can be read of a damaged thread into a new directory",
+		Details: `Takes each event from the database where its checksum fits, from the state
+before the last change where that is whole, from events*.jsonl, or from pages
+that are not in use any more; with it the subscriptions and the progress. The
+index is built anew. Prints which ids were lost, and of which it is not known
+whether there were events: ids that may have been given are not given again. The
+damaged directory is not changed. Exit code 1 when anything was, or may have
+been, lost.`,
+		Examples: `thread repair --thread ./inbox --to ./inbox.new
+mv ./inbox ./inbox.damaged && mv ./inbox.new ./inbox`,
+		Grammar: func() cli.Command { return new(repairCmd) },
+	}
+}
+
+func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
+	to, err := cli.Resolve(c.To.Value)
+	if err != nil {
+		return err
+	}
+	if c.To.Value == "" {
+		return cli.UsageError("--to is empty", "name a new directory")
+	}
+	if err := a.SetDir("--thread", c.Thread.Value); err != nil {
+		return err
+	}
+	if err := target.Outside(to); err != nil {
+		return err
+	}
+	// The repaired thread would go on with lines that are somebody else's.
+	if _, err := os.Lstat(to + "/events.jsonl"); err == nil && !cli.IsThread(to) {
+		return cli.Taken(to + "/events.jsonl")
+	}
+	r, err := engine.Repair(ctx, a.Dir, to)
+	if errors.Is(err, engine.ErrExists) {
+		return cli.LogicError(to+" is already a thread directory", "name a new directory with --to")
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		a.Out.Buf = appendRepairJSON(a.Out.Buf, r)
+	} else {
+		a.Out.Buf = appendRepairText(a.Out.Buf, r, to)
+	}
+	if r.Complete() {
+		return nil
+	}
+	if err := a.Out.Flush(); err != nil {
+		return err
+	}
+	return cli.LogicError("not everything could be saved", "keep "+a.Dir+" and look at what thread repair printed")
+}
+
+func appendRepairText(b []byte, r *engine.RepairReport, to string) []byte {
+	b = fmt.Appendf(b, "Saved %d events into %s\n", r.Saved, cli.Printable(to))
+	for _, s := range []struct {
+		n    int64
+		from string
+	}{{r.FromDatabase, "the database"}, {r.FromPrevious, "the state before its last change"},
+		{r.FromLines, "events*.jsonl"}, {r.FromUnused, "unused pages"}} {
+		if s.n > 0 {
+			b = fmt.Appendf(b, "  %d from %s\n", s.n, s.from)
+		}
+	}
+	b = fmt.Appendf(b, "Subscriptions: %d\nProgress: %d consumers\n", r.Subscriptions, r.Progress)
+	for _, p := range r.Problems {
+		b = fmt.Appendf(b, "Problem: %s\n", cli.Printable(p))
+	}
+	lost := idRanges(r.Lost)
+	switch {
+	case r.LostMore > 0 && lost == "":
+		lost = fmt.Sprintf("%d events, whose ids are not known", r.LostMore)
+	case r.LostMore > 0:
+		lost += fmt.Sprintf(", and %d events more, whose ids are not known", r.LostMore)
+	case lost == "" && len(r.Unknown) > 0:
+		lost = "no event that is known of"
+	case lost == "":
+		lost = "no event"
+	}
+	b = fmt.Appendf(b, "Lost: %s\n", lost)
+	if len(r.Unknown) > 0 {
+		b = fmt.Appendf(b, "Not known whether there were events: %s\n", idRanges(r.Unknown))
+	}
+	return fmt.Appendf(b, "Next id: %d\n", r.NextID)
+}
+
+func idRanges(all []engine.IDRange) string {
+	ranges := make([]string, len(all))
+	for i, l := range all {
+		ranges[i] = fmt.Sprint(l.First)
+		if l.Last > l.First {
+			ranges[i] = fmt.Sprintf("%d-%d", l.First, l.Last)
+		}
+	}
+	return strings.Join(ranges, ", ")
+}
+
+func appendRepairJSON(b []byte, r *engine.RepairReport) []byte {
+	o := indented{buf: append(b, '{'), margin: "\n  "}
+	o.number("saved_count", r.Saved)
+	o.number("from_database", r.FromDatabase)
+	o.number("from_previous_state", r.FromPrevious)
+	o.number("from_jsonl", r.FromLines)
+	o.number("from_unused_pages", r.FromUnused)
+	o.number("subscription_count", r.Subscriptions)
+	o.number("progress_count", r.Progress)
+	for _, list := range []struct {
+		name   string
+		ranges []engine.IDRange
+	}{{"lost", r.Lost}, {"unknown", r.Unknown}} {
+		o.key(list.name)
+		o.buf = append(o.buf, '[')
+		for i, l := range list.ranges {
+			if i > 0 {
+				o.buf = append(o.buf, ',')
+			}
+			o.buf = fmt.Appendf(o.buf, "[%d,%d]", l.First, l.Last)
+		}
+		o.buf = append(o.buf, ']')
+	}
+	o.number("lost_more_count", r.LostMore)
+	o.number("next_id", r.NextID)
+	o.key("problems")
+	o.buf = append(o.buf, '[')
+	for i, p := range r.Problems {
+		if i > 0 {
+			o.buf = append(o.buf, ',')
+		}
+		o.buf = event.AppendString(o.buf, p)
+	}
+	return append(o.buf, "]\n}\n"...)
+}

@@ -1,0 +1,164 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+	"thread/internal/dispatch"
+)
+
+type scheduleAddCmd struct {
+	cli.ThreadFlags
+	Name    cli.Text `required:"" placeholder:"NAME" help:"The schedule's name."`
+	When    cli.Text `required:"" placeholder:"SPEC" help:"Five cron fields (minute hour day month weekday, local time), @hourly, @daily, @weekly, @monthly, @yearly, or @every DURATION."`
+	Source  cli.Text `required:"" placeholder:"NAME" help:"Who sends the event."`
+	Type    cli.Text `required:"" placeholder:"TYPE" help:"What the event is."`
+	Subtype cli.Text `placeholder:"TYPE" help:"What the event is more precisely."`
+	Content cli.Text `placeholder:"TEXT" help:"The payload (default empty)."`
+	cli.JSONFlag
+}
+
+const scheduleDetails = `A thread serve pushes the event at its time; without one, the next command that
+uses the thread does. Times that were missed are made up for by one event.`
+
+func scheduleAddVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "schedule add",
+		Summary: "Push an event again and again",
+		Details: scheduleDetails,
+		Examples: `thread schedule add --thread ./inbox --name tick --when "*/5 * * * *" --source cron --type tick
+thread schedule add --thread ./inbox --name poll --when "@every 30s" --source cron --type poll`,
+		Grammar: func() cli.Command { return new(scheduleAddCmd) },
+	}
+}
+
+func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	s := engine.Schedule{Name: c.Name.Value, Spec: c.When.Value,
+		Draft: event.Draft{Source: c.Source.Value, Type: c.Type.Value, Content: c.Content.Value}}
+	if c.Subtype.Set {
+		s.Draft.Subtype = &c.Subtype.Value
+	}
+	if s.Next, err = t.AddSchedule(ctx, s); err != nil {
+		return aboutSchedule(a, err, s.Name)
+	}
+	notAwaited(a, dispatch.RescheduledForever(t), nil)
+	if c.JSON {
+		a.Out.Buf = appendSchedule(a.Out.Buf, &s)
+		return nil
+	}
+	return a.Out.Text("Scheduled '" + cli.Printable(s.Name) + "', first at " + event.FormatTime(s.Next) + "\n")
+}
+
+func aboutSchedule(a *cli.App, err error, name string) error {
+	switch {
+	case errors.Is(err, engine.ErrScheduleExists):
+		return cli.LogicError("schedule '"+name+"' already exists", "run thread schedule remove --thread "+cli.ShellWord(a.Dir)+" --name "+cli.ShellWord(name))
+	case errors.Is(err, engine.ErrNoSchedule):
+		return cli.LogicError("there is no schedule '"+name+"'", "see thread schedule list --thread "+cli.ShellWord(a.Dir))
+	}
+	return err
+}
+
+func appendSchedule(b []byte, s *engine.Schedule) []byte {
+	b = event.AppendString(append(b, `{"name":`...), s.Name)
+	b = event.AppendString(append(b, `,"when":`...), s.Spec)
+	return appendPlanned(b, s.Next, &s.Draft)
+}
+
+type scheduleListCmd struct {
+	cli.ThreadFlags
+	cli.JSONFlag
+}
+
+func scheduleListVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "schedule list",
+		Summary: "Show what is scheduled",
+		Details: `Schedules by name, then the events of push --delay and --at in the order of
+time.`,
+		Examples: `thread schedule list --thread ./inbox`,
+		Grammar:  func() cli.Command { return new(scheduleListCmd) },
+	}
+}
+
+func (c *scheduleListCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	schedules, err := t.Schedules(ctx)
+	if err != nil {
+		return err
+	}
+	delayed, err := t.Delayed(ctx, 0)
+	if err != nil {
+		return err
+	}
+	for i := range schedules {
+		s := &schedules[i]
+		if c.JSON {
+			a.Out.Buf = appendSchedule(a.Out.Buf, s)
+		} else {
+			a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s  %s: %s from %s, next at %s\n", cli.Printable(s.Name), cli.Printable(s.Spec),
+				cli.Printable(s.Draft.Type), cli.Printable(s.Draft.Source), event.FormatTime(s.Next))
+		}
+		if err := a.Out.More(); err != nil {
+			return err
+		}
+	}
+	for _, d := range delayed {
+		if c.JSON {
+			a.Out.Buf = appendPlanned(append(a.Out.Buf, `{"name":null,"when":null`...), d.At, &d.Draft)
+		} else {
+			a.Out.Buf = fmt.Appendf(a.Out.Buf, "once: %s from %s at %s\n", cli.Printable(d.Draft.Type), cli.Printable(d.Draft.Source), event.FormatTime(d.At))
+		}
+		if err := a.Out.More(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type scheduleRemoveCmd struct {
+	cli.ThreadFlags
+	Name cli.Text `required:"" placeholder:"NAME" help:"The schedule's name."`
+	cli.JSONFlag
+}
+
+func scheduleRemoveVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:     "schedule remove",
+		Summary:  "Remove a schedule",
+		Details:  `The events that it has pushed stay.`,
+		Examples: `thread schedule remove --thread ./inbox --name tick`,
+		Grammar:  func() cli.Command { return new(scheduleRemoveCmd) },
+	}
+}
+
+func (c *scheduleRemoveCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if c.Name.Value == "" {
+		return cli.UsageError("--name is empty", "name the schedule")
+	}
+	if err := t.RemoveSchedule(ctx, c.Name.Value); err != nil {
+		return aboutSchedule(a, err, c.Name.Value)
+	}
+	if c.JSON {
+		return a.Out.Text(string(event.AppendString([]byte(`{"name":`), c.Name.Value)) + "}\n")
+	}
+	return a.Out.Text("Removed schedule '" + cli.Printable(c.Name.Value) + "'\n")
+}

@@ -1,0 +1,110 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"thread/engine"
+	"thread/internal/cli"
+	"thread/internal/duration"
+)
+
+type seekCmd struct {
+	cli.ThreadFlags
+	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
+	To       cli.Text `required:"" placeholder:"WHERE" help:"beginning, end, the id of the last event that counts as processed, or a time: then the first event at or after it comes next."`
+	cli.JSONFlag
+}
+
+func seekVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "seek",
+		Summary: "Set how far a consumer is, forward or back",
+		Details: `The events after that place are given out (again). An id means the same as in pop
+and ack: everything up to it is processed. A time is for example 2026-03-18,
+2026-03-18T10:30:00Z (UTC without a zone), or 90m for that long ago. Failed
+attempts are forgotten, dead letters stay.`,
+		Examples: `thread seek --thread ./inbox --consumer worker --to beginning
+thread seek --thread ./inbox --consumer worker --to 41
+thread seek --thread ./inbox --consumer worker --to 2026-03-18T10:30:00Z
+thread seek --thread ./inbox --consumer worker --to 24h`,
+		Grammar: func() cli.Command { return new(seekCmd) },
+	}
+}
+
+func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
+	id := c.Consumer.Value
+	t, err := a.OpenFor(c.Thread.Value, id)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	to, err := parsePlace("--to", c.To.Value, true)
+	if err != nil {
+		return err
+	}
+	if !to.at.IsZero() {
+		if to.id, err = t.Before(ctx, to.at); err != nil {
+			return err
+		}
+	}
+	if err := t.Update(ctx, func(tx *engine.Tx) (err error) { to.id, err = to.seek(tx, id); return err }); err != nil {
+		return aboutConsumer(a, err, id)
+	}
+	startHandlers(ctx, a, t, "seek", id)
+	if c.JSON {
+		return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"last_acked_id":%d}`+"\n", jsonText(id), to.id))
+	}
+	return a.Out.Text(fmt.Sprintf("Consumer '%s' is at %d\n", cli.Printable(id), to.id))
+}
+
+// place is where a consumer is to stand: behind the event id.
+type place struct {
+	id  int64
+	end bool      // behind the newest event
+	at  time.Time // not zero: before the first event at or after this time
+}
+
+// seek puts consumer there and returns the id.
+func (p place) seek(tx *engine.Tx, consumer string) (int64, error) {
+	if p.end {
+		p.id = tx.Head()
+	}
+	return p.id, tx.Seek(consumer, p.id)
+}
+
+func parsePlace(flag, s string, times bool) (place, error) {
+	switch s {
+	case "beginning":
+		return place{}, nil
+	case "end":
+		return place{end: true}, nil
+	}
+	if n, ok := cli.ParseNumber(s); ok {
+		return place{id: n}, nil
+	}
+	if !times {
+		return place{}, cli.UsageError(fmt.Sprintf("%s %q is not beginning, end, or an id", flag, s), "give one of them")
+	}
+	at, err := parseTime(flag, s)
+	if err != nil {
+		return place{}, cli.UsageError(fmt.Sprintf("%s %q is not beginning, end, an id, or a time", flag, s),
+			"give one of them; a time is for example 2026-03-18T10:30:00Z, or 90m for that long ago")
+	}
+	return place{at: at}, nil
+}
+
+// parseTime reads a day, a day with a time, in UTC unless it says otherwise, or a
+// duration, which is that long ago.
+func parseTime(flag, s string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	if d, err := duration.Parse(s); err == nil {
+		return time.Now().Add(-d), nil
+	}
+	return time.Time{}, cli.UsageError(fmt.Sprintf("%s %q is not a time", flag, s), "give for example 2026-03-18, 2026-03-18T10:30:00Z, or 90m for that long ago")
+}

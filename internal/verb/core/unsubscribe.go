@@ -1,0 +1,39 @@
+package core
+
+import (
+	"context"
+	"errors"
+
+	"thread/engine"
+	"thread/internal/cli"
+)
+
+type unsubscribeCmd struct {
+	cli.ThreadFlags
+	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
+}
+
+func unsubscribeVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:     "unsubscribe",
+		Summary:  "Remove a subscription",
+		Details:  "The consumer's progress is kept: when it subscribes again, it continues.",
+		Examples: `thread unsubscribe --thread ./inbox --consumer worker`,
+		Grammar:  func() cli.Command { return new(unsubscribeCmd) },
+	}
+}
+
+func (c *unsubscribeCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.OpenFor(c.Thread.Value, c.Consumer.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := t.Unsubscribe(ctx, c.Consumer.Value); errors.Is(err, engine.ErrNoSubscription) {
+		return cli.LogicError("consumer '"+c.Consumer.Value+"' is not subscribed",
+			"nothing is to be done; thread info --thread "+cli.ShellWord(a.Dir)+" lists the consumers"+meantConsumer(a, c.Consumer.Value))
+	} else if err != nil {
+		return err
+	}
+	return a.Out.Text("Unsubscribed consumer '" + cli.Printable(c.Consumer.Value) + "'\n")
+}

@@ -1,0 +1,68 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+
+	"thread/event"
+	"thread/internal/cli"
+	"thread/internal/serve"
+)
+
+type runsCmd struct {
+	cli.ThreadFlags
+	cli.JSONFlag
+}
+
+func runsVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "runs",
+		Summary: "Show which handlers run or wait under thread serve",
+		Details: `For each consumer that is on its way: its state (queued, running, or waiting for
+a retry), its lane, for how long, and of a running handler its process id and
+whether it says that it streams or compacts.`,
+		Examples: `thread runs --thread ./inbox
+thread runs --thread ./inbox --json | jq -r '.consumer_id'`,
+		Grammar: func() cli.Command { return new(runsCmd) },
+	}
+}
+
+func (c *runsCmd) Run(_ context.Context, a *cli.App) error {
+	answer, err := ask(a, c.Thread.Value, serve.Request{Op: "runs"})
+	if err != nil {
+		return err
+	}
+	for _, r := range answer.Runs {
+		if c.JSON {
+			a.Out.Buf = appendRun(a.Out.Buf, &r)
+		} else {
+			a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s  %s for %s, lane %s", cli.Printable(r.Consumer), r.State, timeAgo(r.Since), cli.Printable(r.Lane))
+			if r.PID != 0 {
+				a.Out.Buf = fmt.Appendf(a.Out.Buf, ", pid %d", r.PID)
+			}
+			if r.Activity != "" {
+				a.Out.Buf = fmt.Appendf(a.Out.Buf, ", %s", r.Activity)
+			}
+			a.Out.Buf = append(a.Out.Buf, '\n')
+		}
+		if err := a.Out.More(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendRun appends a run as a line of JSON, in the forms of docs/JSON.md.
+func appendRun(b []byte, r *serve.Run) []byte {
+	b = event.AppendString(append(b, `{"consumer_id":`...), r.Consumer)
+	b = event.AppendString(append(b, `,"state":`...), r.State)
+	b = event.AppendString(append(b, `,"lane":`...), r.Lane)
+	b = append(append(b, `,"since":"`...), event.FormatTime(r.Since)...)
+	b = event.AppendString(append(b, `","run_id":`...), r.RunID)
+	b = fmt.Appendf(b, `,"pid":%d`, r.PID)
+	b = event.AppendString(append(b, `,"activity":`...), r.Activity)
+	if !r.RetryAt.IsZero() {
+		b = append(append(append(b, `,"retry_at":"`...), event.FormatTime(r.RetryAt)...), '"')
+	}
+	return append(b, "}\n"...)
+}

@@ -1,0 +1,36 @@
+package serve
+
+import (
+	"context"
+
+	"thread/internal/cli"
+	"thread/internal/serve"
+)
+
+type sendCmd struct {
+	cli.ThreadFlags
+	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer whose handler is to get it."`
+	Message  string   `arg:"" help:"The message, up to 1 MiB less its encoding."`
+}
+
+func sendVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "send",
+		Args:    "<message>",
+		Summary: "Send a message into a running handler",
+		Details: `Only a handler that has said that it streams takes messages: it writes the word
+streaming into the file that THREAD_STATE names, and reads from the pipe that
+THREAD_MESSAGES names, a JSON string on each line. Otherwise the message is
+refused with no_active_run, not_streaming or compacting.`,
+		Examples: `thread send --thread ./inbox --consumer chat "wait, use the other file"`,
+		Grammar:  func() cli.Command { return new(sendCmd) },
+	}
+}
+
+func (c *sendCmd) Run(_ context.Context, a *cli.App) error {
+	if err := cli.CheckConsumer(c.Consumer.Value); err != nil {
+		return err
+	}
+	_, err := ask(a, c.Thread.Value, serve.Request{Op: "send", Consumer: c.Consumer.Value, Message: c.Message})
+	return err
+}

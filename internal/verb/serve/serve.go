@@ -1,0 +1,299 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"thread/internal/cli"
+	"thread/internal/dispatch"
+	"thread/internal/serve"
+	"thread/internal/target"
+)
+
+type serveCmd struct {
+	Thread    []string     `placeholder:"DIR" sep:"none" help:"Serve this thread directory; may be given more than once."`
+	Root      []string     `placeholder:"DIR" sep:"none" help:"Serve the thread directories in this one, also those that come later; may be given more than once."`
+	Config    cli.Text     `placeholder:"FILE" help:"A JSON file with threads, roots and the limits of lanes."`
+	Listen    cli.Text     `placeholder:"ADDRESS" help:"Answer GET /healthz, /metrics and /events there: unix:PATH, or with a token ADDRESS:PORT."`
+	TokenFile cli.Text     `name:"token-file" placeholder:"FILE" help:"Ask who comes there for the token in this file (Authorization: Bearer); by default for that in THREAD_TOKEN."`
+	Drain     cli.Text     `placeholder:"DURATION" help:"How long handlers may go on after SIGTERM (default 30s)."`
+	Log       cli.Text     `placeholder:"FILE" help:"Log into this file, 10 MB and five older ones of 28 days, instead of stderr."`
+	LogFormat cli.Text     `name:"log-format" placeholder:"FORMAT" help:"text or json (default text)."`
+	Verbose   bool         `help:"Log more."`
+	Help      cli.HelpFlag `short:"h" help:"Show this help."`
+}
+
+func serveVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "serve",
+		Summary: "Stay and run the handlers of many threads",
+		Details: `Pushes to these threads are handled by this process as long as it runs, within
+the limits of its lanes; without it each push starts its handlers itself. SIGTERM
+ends it, SIGHUP reads the limits of --config again, SIGUSR1 resets the lanes.`,
+		Examples: `thread serve --thread ./inbox
+thread serve --root /srv/threads --config /etc/thread.json --log-format json`,
+		Grammar: func() cli.Command { return new(serveCmd) },
+	}
+}
+
+func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
+	// --token-file "$UNSET" must not be the same as none.
+	for _, f := range []struct {
+		flag string
+		cli.Text
+	}{{"--config", c.Config}, {"--listen", c.Listen}, {"--token-file", c.TokenFile}, {"--log", c.Log}} {
+		if f.Set && f.Value == "" {
+			return cli.UsageError(f.flag+" is empty", "give a value, or leave it out")
+		}
+	}
+	config, err := c.config()
+	if err != nil {
+		return cli.UsageError(err.Error(), "correct that file, see docs/SERVE.md")
+	}
+	opts := serve.Options{Limits: config.Lanes}
+	if opts.Threads, err = c.directories("--thread", append(c.Thread, config.Threads...)); err != nil {
+		return err
+	}
+	if opts.Roots, err = c.directories("--root", append(c.Root, config.Roots...)); err != nil {
+		return err
+	}
+	if len(opts.Threads)+len(opts.Roots) == 0 {
+		return cli.UsageError("there is nothing to serve", "add --thread DIR or --root DIR")
+	}
+	if len(opts.Threads) == 1 {
+		a.Dir = opts.Threads[0] // for messages
+	}
+	for _, root := range opts.Roots {
+		if info, err := os.Stat(root); err != nil || !info.IsDir() {
+			return cli.LogicError("--root "+root+" is not a directory", "create it, or name another one")
+		}
+	}
+	if c.Drain.Set {
+		if opts.Drain, err = cli.ParseDuration("--drain", c.Drain.Value); err != nil {
+			return err
+		}
+	}
+	if opts.Log, err = c.logger(a.Stderr); err != nil {
+		return err
+	}
+	if c.TokenFile.Set && !c.Listen.Set {
+		return cli.UsageError("--token-file is for --listen, which is missing", "add --listen ADDRESS")
+	}
+	opts.Listen = c.Listen.Value
+	if opts.Token, err = c.token(opts.Log); err != nil {
+		return err
+	}
+	manager := serve.FindManager()
+	tell := func(state string) {
+		if err := manager.Tell(state); err != nil {
+			opts.Log.Warn("the service manager cannot be told", "state", state, "error", err)
+		}
+	}
+	opts.Ready = func() { tell("READY=1") }
+	s, err := serve.New(opts)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, func() {
+		stop() // a second signal ends it at once
+		tell("STOPPING=1")
+	})
+	go manager.Feed(ctx, s.Alive)
+	signals := make(chan os.Signal, 1)
+	notifySteering(signals)
+	go c.steer(ctx, s, signals, opts.Log)
+	dispatch.AdoptOrphans()
+	left, err := s.Run(ctx)
+	if errors.Is(err, serve.ErrListen) {
+		return cli.UsageError(err.Error(), "give unix:PATH in a directory of your own, or ADDRESS:PORT with --token-file or "+envToken)
+	}
+	if errors.Is(err, serve.ErrAddress) {
+		return cli.LogicError(err.Error(), "end what listens there, or give another --listen")
+	}
+	if err == nil && left > 0 {
+		a.Warn("%d handlers were still running; thread dispatch takes over what they leave unread", left)
+	}
+	return err
+}
+
+func (c *serveCmd) config() (config serve.Config, err error) {
+	if c.Config.Set {
+		config, err = serve.ReadConfig(c.Config.Value)
+	}
+	return config, err
+}
+
+// envToken names the environment variable with the token, for who has no file for
+// it. A token is no flag: every account of the host sees those.
+const envToken = "THREAD_TOKEN"
+
+// token returns what is in the token file, or else in the environment: visible
+// characters. Handlers do not inherit it.
+func (c *serveCmd) token(log *slog.Logger) (string, error) {
+	from, token, open := envToken, os.Getenv(envToken), false
+	_ = os.Unsetenv(envToken)
+	if c.TokenFile.Set {
+		from = "--token-file " + c.TokenFile.Value
+		data, mode, err := readSmall(c.TokenFile.Value)
+		if err != nil {
+			return "", cli.LogicError("--token-file: "+err.Error(), "name a file that can be read")
+		}
+		token, open = string(data), mode&0o004 != 0
+	} else if token == "" || !c.Listen.Set {
+		return "", nil
+	}
+	token = strings.TrimSpace(token)
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", cli.UsageError(from+" holds no token", "write one line of visible ASCII characters into it")
+	}
+	if open { // no refusal: a container's secrets are so, and nobody else is in there
+		log.Warn("every account of this host can read the token", "file", c.TokenFile.Value)
+	}
+	return token, nil
+}
+
+// maxTokenBytes is more than a request has room for.
+const maxTokenBytes = 8 << 10
+
+func readSmall(path string) (data []byte, mode os.FileMode, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil {
+		mode = info.Mode().Perm()
+		data, err = io.ReadAll(io.LimitReader(f, maxTokenBytes))
+	}
+	return data, mode, err
+}
+
+func (c *serveCmd) directories(flag string, dirs []string) (list []string, err error) {
+	for _, dir := range dirs {
+		if dir == "" {
+			return nil, cli.UsageError(flag+" is empty", "name a directory")
+		}
+		dir, err := cli.Resolve(dir)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, dir)
+	}
+	return list, nil
+}
+
+// steer carries out the signals that are not the end, until ctx ends.
+func (c *serveCmd) steer(ctx context.Context, s *serve.Server, signals <-chan os.Signal, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case got := <-signals:
+			if isReset(got) {
+				s.Reset()
+				continue
+			}
+			// A file that is wrong changes nothing.
+			config, err := c.config()
+			if err == nil {
+				err = s.Configure(config.Lanes)
+			}
+			if err != nil {
+				log.Error("limits not reloaded", "error", err)
+				continue
+			}
+			log.Info("limits reloaded", "lanes", config.Lanes)
+		}
+	}
+}
+
+// The bounds of the log file and its older ones.
+const (
+	serveLogMegabytes = 10
+	serveLogCopies    = 5
+	serveLogDays      = 28
+)
+
+func (c *serveCmd) logger(stderr io.Writer) (*slog.Logger, error) {
+	w := stderr
+	if c.Log.Set {
+		path, err := logPath(c.Log.Value)
+		if err != nil {
+			return nil, err
+		}
+		// lumberjack would make missing directories, and opens the file with the first
+		// write: that comes now, while there are descriptors.
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		file := &lumberjack.Logger{Filename: path, MaxSize: serveLogMegabytes, MaxBackups: serveLogCopies, MaxAge: serveLogDays}
+		if err == nil {
+			_, werr := file.Write(nil)
+			err = errors.Join(werr, f.Close())
+		}
+		if err != nil {
+			return nil, cli.LogicError("--log: "+err.Error(), "name a file that can be written")
+		}
+		w = file
+	}
+	o := &slog.HandlerOptions{}
+	if c.Verbose {
+		o.Level = slog.LevelDebug
+	}
+	switch c.LogFormat.Or("text") {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return nil, cli.UsageError(fmt.Sprintf("--log-format %q is not known", c.LogFormat.Value), "use text or json")
+}
+
+// logPath returns the absolute path of a log file, which may be missing or be such a
+// log already: what is written to is also renamed when it is large, and deleted when
+// it is old.
+func logPath(name string) (string, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if err := target.Outside(path); err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		return path, nil
+	}
+	refuse := func(why string) (string, error) {
+		return "", cli.LogicError("--log: "+path+" "+why, "name a new file")
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		return refuse("is not a regular file")
+	}
+	var begin []byte
+	if err == nil {
+		begin, _, err = readSmall(path)
+	}
+	if err != nil {
+		return "", cli.LogicError("--log: "+err.Error(), "name a file that can be written")
+	}
+	if len(begin) > 0 && !bytes.HasPrefix(begin, []byte("time=")) && !bytes.HasPrefix(begin, []byte(`{"time":`)) {
+		return refuse("is not a log of thread serve")
+	}
+	return path, nil
+}

@@ -1,0 +1,15 @@
+// Package serve has the verbs of thread-serve: the resident process, and those that
+// talk to it.
+package serve
+
+import "thread/internal/cli"
+
+// Verbs are the verbs of thread-serve.
+var Verbs = []cli.Entry{
+	{Name: "serve", Build: serveVerb},
+	{Name: "runs", Build: runsVerb},
+	{Name: "lanes", Build: lanesVerb},
+	{Name: "send", Build: sendVerb},
+	{Name: "abort", Build: abortVerb},
+	{Name: "wait", Build: waitVerb},
+}

@@ -1,0 +1,121 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"thread/compat"
+	"thread/engine"
+	"thread/event"
+	"thread/internal/cli"
+	"thread/internal/target"
+)
+
+type exportCmd struct {
+	cli.ThreadFlags
+	To     cli.Text `placeholder:"PATH" help:"A new or empty directory; for a text format a new file, without it stdout."`
+	Format cli.Text `placeholder:"sqlite|jsonl|csv" help:"What to write (default sqlite)."`
+	cli.JSONFlag
+}
+
+func exportVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "export",
+		Summary: "Write a thread as a SQLite thread directory, or as text",
+		Details: `The export is the thread at one moment; others may push meanwhile. The TypeScript
+tool, or anyone with sqlite3, can go on working in a SQLite directory, and thread
+import takes it back. See docs/MIGRATION.md.`,
+		Examples: `thread export --thread ./inbox --to ./inbox-sqlite
+thread export --thread ./inbox --format csv --to inbox.csv
+thread export --thread ./inbox --format jsonl | gzip >inbox.jsonl.gz`,
+		Grammar: func() cli.Command { return new(exportCmd) },
+	}
+}
+
+func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	to := ""
+	if c.To.Set && c.To.Value == "" {
+		return cli.UsageError("--to is empty", "name a directory or a file")
+	}
+	if c.To.Set {
+		if to, err = cli.Resolve(c.To.Value); err != nil {
+			return err
+		}
+	}
+	ctx, stop := cli.Interruptible(ctx)
+	defer stop()
+	format := compat.Format(c.Format.Or("sqlite"))
+	switch {
+	case format == "sqlite" && to == "":
+		return cli.UsageError("--to is missing", "name a new directory, or use --format jsonl or csv")
+	case format == "sqlite":
+		bar := cli.NewBar(a.Stderr, "exporting")
+		n, err := compat.Export(ctx, t, to, bar.Set)
+		bar.End()
+		if err != nil {
+			return compatFailure(ctx, err, to)
+		}
+		return written(a, "Exported", n, to, c.JSON)
+	case format != compat.JSONL && format != compat.CSV:
+		return cli.UsageError("--format is "+c.Format.Value, "say sqlite, jsonl or csv")
+	case to == "":
+		_, err = compat.WriteEvents(ctx, t, &a.Out, format, nil)
+		return compatFailure(ctx, err, a.Dir)
+	}
+	n, err := exportFile(ctx, t, to, format, a.Stderr)
+	if err != nil {
+		return compatFailure(ctx, err, to)
+	}
+	return written(a, "Exported", n, to, c.JSON)
+}
+
+// written says how many events were written where.
+func written(a *cli.App, word string, n int64, to string, json bool) error {
+	if json {
+		line := event.AppendString([]byte(`{"to":`), to)
+		return a.Out.Text(fmt.Sprintf("%s,\"event_count\":%d}\n", line, n))
+	}
+	return a.Out.Text(fmt.Sprintf("%s %d events to %s\n", word, n, cli.Printable(to)))
+}
+
+// exportFile writes a new file, which appears when it is complete.
+func exportFile(ctx context.Context, t *engine.Thread, to string, format compat.Format, stderr io.Writer) (n int64, err error) {
+	if _, err := os.Lstat(to); err == nil {
+		return 0, cli.Taken(to)
+	}
+	if err := target.Outside(to); err != nil {
+		return 0, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*")
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		at.Path = to // nobody knows the other name
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	bar := cli.NewBar(stderr, "exporting")
+	n, err = compat.WriteEvents(ctx, t, f, format, bar.Set)
+	bar.End()
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return 0, err
+	}
+	err = target.Rename(f.Name(), to)
+	if errors.Is(err, fs.ErrExist) {
+		err = cli.Taken(to)
+	}
+	return n, err
+}

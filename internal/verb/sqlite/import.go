@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"thread/compat"
+	"thread/event"
+	"thread/internal/cli"
+)
+
+type importCmd struct {
+	Source  cli.Text     `arg:"" name:"source" help:"A SQLite thread directory."`
+	To      cli.Text     `placeholder:"DIR" help:"Make a new thread there and leave the source as it is."`
+	InPlace bool         `name:"in-place" help:"Make the source itself the thread (the default)."`
+	OnBad   cli.Text     `name:"on-bad-row" placeholder:"fail|skip" help:"What to do about data that has no place in a thread (default fail: import nothing)."`
+	Help    cli.HelpFlag `short:"h" help:"Show this help."`
+	cli.JSONFlag
+}
+
+func importVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "import", Args: "<source>",
+		Summary: "Take over a SQLite thread directory",
+		Details: `Everything is kept: ids, times, subscriptions, progress. In place is for a
+directory that only this command line uses from then on: a program that has the
+TypeScript library in it would go on without its messages. The SQLite database
+stays there as events.sqlite, and no other program may have it open. An import
+that is interrupted changes nothing and can be run again. See docs/MIGRATION.md.`,
+		Examples: `thread import ./old/inbox --to ./inbox
+thread import ./inbox
+thread import ./old/inbox --to ./inbox --on-bad-row skip`,
+		Grammar: func() cli.Command { return new(importCmd) },
+	}
+}
+
+func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
+	if c.InPlace && c.To.Set {
+		return cli.UsageError("--to and --in-place exclude each other", "name one of them")
+	}
+	o := compat.ImportOptions{}
+	switch c.OnBad.Or("fail") {
+	case "fail":
+	case "skip":
+		o.SkipBadRows = true
+	default:
+		return cli.UsageError("--on-bad-row is "+c.OnBad.Value, "say fail or skip")
+	}
+	if err := a.SetDir("<source>", c.Source.Value); err != nil {
+		return err
+	}
+	source := a.Dir
+	if c.To.Set {
+		if err := a.SetDir("--to", c.To.Value); err != nil {
+			return err
+		}
+		o.To = a.Dir
+	}
+	ctx, stop := cli.Interruptible(ctx)
+	defer stop()
+	bar := cli.NewBar(a.Stderr, "importing")
+	o.Progress = bar.Set
+	r, err := compat.Import(ctx, source, o)
+	bar.End()
+	if errors.Is(err, compat.ErrBadRows) {
+		return cli.LogicError(fmt.Sprintf("%s has data that has no place in a thread: %s", source, listFaults(&r)),
+			"mend it, or leave it out with --on-bad-row skip; nothing was imported")
+	}
+	if err != nil {
+		return compatFailure(ctx, err, source)
+	}
+	for _, f := range r.Faults {
+		a.Warn("left out: %s", f)
+	}
+	if more := r.FaultCount - int64(len(r.Faults)); more > 0 {
+		a.Warn("left out: %d more", more)
+	}
+	for _, f := range r.BadFilters {
+		a.Warn("consumer '%s' has a filter that is not accepted (%v): it was kept, and gets no events until it is subscribed anew", f.Consumer, f.Err)
+	}
+	if c.JSON {
+		line := event.AppendString([]byte(`{"thread":`), a.Dir)
+		return a.Out.Text(fmt.Sprintf("%s,\"event_count\":%d,\"subscription_count\":%d,\"progress_count\":%d,\"left_out_count\":%d}\n",
+			line, r.Events, r.Subscriptions, r.Consumers, r.FaultCount))
+	}
+	return a.Out.Text(fmt.Sprintf("Imported %d events, %d subscriptions and the progress of %d consumers into %s\n",
+		r.Events, r.Subscriptions, r.Consumers, cli.Printable(a.Dir)))
+}
+
+// listFaults fits the faults, or as many as one can read, into one line.
+func listFaults(r *compat.Report) string {
+	const most = 20
+	var list []string
+	for _, f := range r.Faults[:min(most, len(r.Faults))] {
+		list = append(list, f.String())
+	}
+	if more := r.FaultCount - int64(len(list)); more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, "; ")
+}

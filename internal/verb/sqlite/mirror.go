@@ -1,0 +1,88 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"thread/compat"
+	"thread/internal/cli"
+)
+
+type mirrorCmd struct {
+	cli.ThreadFlags
+	To     cli.Text `required:"" placeholder:"FILE" help:"The SQLite file; it is made when it is missing."`
+	Follow bool     `help:"Go on after that, until interrupted."`
+	cli.JSONFlag
+}
+
+func mirrorVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "mirror",
+		Summary: "Keep a SQLite copy of a thread up to date",
+		Details: `Copies what is new since the last time. A copy that is damaged is set aside as
+FILE.damaged and begun anew; anything else that is there, a copy of another thread
+too, stays as it is and is refused. Read the copy, do not write to it; its table
+mirror_state says how far it is.`,
+		Examples: `thread mirror --thread ./inbox --to inbox.db
+thread mirror --thread ./inbox --to inbox.db --follow`,
+		Grammar: func() cli.Command { return new(mirrorCmd) },
+	}
+}
+
+func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if c.To.Value == "" {
+		return cli.UsageError("--to is empty", "name a file")
+	}
+	path, err := cli.Resolve(c.To.Value)
+	if err != nil {
+		return err
+	}
+	if !compat.Available { // a constant: all that follows is left out of such a build
+		return compatFailure(ctx, compat.ErrNoSQLite, path)
+	}
+	ctx, stop := cli.Interruptible(ctx)
+	defer stop()
+	m, err := compat.OpenMirror(ctx, t, path)
+	if errors.Is(err, compat.ErrNotMirror) {
+		return cli.LogicError(err.Error(), "name another file, or move that one away")
+	}
+	if err != nil {
+		return compatFailure(ctx, err, path)
+	}
+	defer m.Close()
+	if m.Rebuilt != "" {
+		a.Warn("%s was begun anew: %s; the old copy is %s", path, m.Rebuilt, m.Aside)
+	}
+	bar := cli.NewBar(a.Stderr, "mirroring")
+	n, err := m.Sync(ctx, bar.Set)
+	bar.End()
+	if err != nil {
+		return compatFailure(ctx, err, path)
+	}
+	if err := written(a, "Mirrored", n, path, c.JSON); err != nil || !c.Follow {
+		return err
+	}
+	if err := a.Out.Flush(); err != nil {
+		return err
+	}
+	said := ""
+	return m.Follow(ctx, func(_ int64, err error) error {
+		// What goes wrong stands in mirror_state and is said once; the next round
+		// may succeed.
+		now := ""
+		if err != nil {
+			now = err.Error()
+		}
+		if now != said && now != "" {
+			fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(now))
+		}
+		said = now
+		return nil
+	})
+}
