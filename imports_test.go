@@ -32,15 +32,12 @@ var permitted = map[string]string{
 	"thread/jsonlog":        "thread/event thread/internal/durable thread/internal/planted thread/lock gopkg.in/natefinch/lumberjack.v2",
 	"thread/lane":           "",
 	"thread/internal/watch": "github.com/fsnotify/fsnotify",
-	"thread/watch":          "github.com/fsnotify/fsnotify",
 
 	"thread/engine": "thread/event thread/filter thread/index thread/internal/durable thread/internal/duration thread/internal/planted thread/internal/target thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
 
 	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/planted thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/internal/consume":  "thread/engine thread/internal/watch",
 	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
-	"thread/dispatch":          "thread/engine thread/event thread/filter thread/internal/planted thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
-	"thread/consume":           "thread/engine thread/watch",
 
 	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/planted thread/internal/watch thread/lane thread/lock golang.org/x/sys",
 

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"go.etcd.io/bbolt"
-
 	"thread/engine"
 	"thread/event"
 )
@@ -122,8 +120,8 @@ func ExampleThread_Update() {
 		if err != nil {
 			return err
 		}
-		var ledger *bbolt.Bucket
-		if ledger, err = tx.Bucket("ledger"); err != nil {
+		ledger, err := tx.Records("ledger")
+		if err != nil {
 			return err
 		}
 		return ledger.Put([]byte("order 7"), fmt.Append(nil, e.ID))

@@ -130,25 +130,6 @@ func dictionary(b *bbolt.Tx, meta, byKey, byID *bbolt.Bucket, format uint32) *in
 	return d
 }
 
-// Bucket returns the top-level bucket of another package of this program, such
-// as "outbox", and creates it in a write transaction. The names of the engine's
-// own buckets return ErrInvalid; in a read transaction a bucket that is not there
-// is nil.
-func (tx *Tx) Bucket(name string) (*bbolt.Bucket, error) {
-	switch name {
-	case string(bucketMeta), string(bucketEvents), string(bucketSeries), string(bucketSeriesByID),
-		string(bucketColumns), string(bucketSubscriptions), string(bucketProgress), string(bucketChecked), string(bucketDeliveries),
-		string(bucketDead), string(bucketRetries), string(bucketDedupe), string(bucketDedupeExpiry),
-		string(bucketReceipts), string(bucketScheduled), string(bucketSchedules),
-		string(bucketPieces), string(bucketTypes), string(bucketTypeBlocks), "":
-		return nil, invalidf("bucket %q is not free", name)
-	}
-	if !tx.b.Writable() {
-		return tx.b.Bucket([]byte(name)), nil
-	}
-	return tx.b.CreateBucketIfNotExists([]byte(name))
-}
-
 // Head returns the id of the newest event, 0 when there was never one.
 func (tx *Tx) Head() int64 { return tx.st.head }
 
