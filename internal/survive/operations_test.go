@@ -30,6 +30,8 @@ type operation struct {
 	same  bool // it changes nothing that content knows
 	reads bool // what it is for changes nothing, and may fail after what does
 	again bool // a clean run after an interrupted one must come to the end
+	// With exit code 1 it says that what it could not read is missing, and saves the rest.
+	saves bool
 }
 
 func batch(n int, content string) string {

@@ -57,7 +57,7 @@ func operations() (list []operation) {
 		{name: "import elsewhere", rare: true, again: true, from: nothing, source: sqlite(1600), args: []string{"import", "S", "--to", "D"}},
 		{name: "export", rare: true, again: true, from: nothing, source: holding(700), args: []string{"export", "--thread", "S", "--to", "D"}},
 		{name: "fix the log", rare: true, from: spoiledLines, args: []string{"check", "--thread", "D", "--fix-log"}, same: true, again: true},
-		{name: "repair", rare: true, again: true, from: nothing, source: broken, args: []string{"repair", "--thread", "S", "--to", "D"}},
+		{name: "repair", rare: true, again: true, saves: true, from: nothing, source: broken, args: []string{"repair", "--thread", "S", "--to", "D"}},
 	}
 	for _, op := range all {
 		if !op.rare || full || sample {
