@@ -27,7 +27,6 @@ import (
 
 	"thread/event"
 	"thread/internal/durable"
-	"thread/internal/planted"
 	"thread/lock"
 )
 
@@ -94,7 +93,7 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 		// The process that rotated the file died before it could say so.
 		p = Position{}
 	}
-	if (size != p.Size || !whole) && !planted.Bug("lines not healed") {
+	if size != p.Size || !whole {
 		if p, err = e.heal(p, size, head, missing); err != nil {
 			return p, err
 		}
@@ -112,9 +111,6 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 		}
 		// Before there is a new file: of two names that are not durable a loss of
 		// power could keep the new one only.
-		if planted.Bug("rotation not synced") {
-			return Position{}, e.open()
-		}
 		return Position{}, errors.Join(durable.Named(name), e.open())
 	}
 	return p, nil

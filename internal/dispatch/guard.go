@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"thread/internal/planted"
 	"thread/lock"
 )
 
@@ -244,7 +243,7 @@ func pause(n int) time.Duration {
 func (r *room) guard(ctx context.Context, parent int) error {
 	start := time.Now()
 	told, goes, err := readTold(readLink)
-	if goes || planted.Bug("guard goes with its supervisor") {
+	if goes {
 		return nil
 	}
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"thread/engine"
-	"thread/internal/planted"
 	"thread/internal/programs"
 	"thread/jsonlog"
 	"thread/lock"
@@ -51,9 +50,6 @@ func newRoom(t *engine.Thread, o Options) *room {
 // path returns the consumer's file with the ending. Other rooms use names with a
 // leading dot in run/, which lock.Name does not give out.
 func (r *room) path(consumer, ending string) string {
-	if r.max == residentSlots && planted.Bug("server with locks of its own") {
-		ending = ".server" + ending
-	}
 	return filepath.Join(r.run, lock.Name(consumer)+ending)
 }
 func (r *room) lockPath(consumer string) string   { return r.path(consumer, ".lock") }

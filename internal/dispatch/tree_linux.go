@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"thread/internal/planted"
 	"thread/lock"
 )
 
@@ -207,9 +206,6 @@ func holds(pid int, want *unix.Stat_t) bool {
 // and SIGKILL when grace is over. Two searches in a row have to find nobody, as one
 // may miss a process that is started and whose parent ends meanwhile.
 func (r *room) evict(ctx context.Context, consumer string, q remains, grace time.Duration) error {
-	if planted.Bug("old handler left alone") {
-		return nil
-	}
 	deadline := time.Now().Add(grace)
 	said := map[int]bool{}
 	for nobody, pause := 0, evictPause; nobody < 2; {
@@ -260,9 +256,6 @@ func suffix(err error) string {
 func (r *room) takeTree(ctx context.Context, consumer string, q remains, grace time.Duration) (*tree, error) {
 	t := &tree{path: r.treePath(consumer)}
 	for waits := false; ; waits = true {
-		if planted.Bug("old handler left alone") {
-			_ = os.Remove(t.path) // the next lock is of another file
-		}
 		l, err := lock.Try(t.path, lock.Exclusive)
 		if errors.Is(err, lock.ErrHeld) {
 			q.tree = t.path
@@ -298,9 +291,6 @@ type leader struct {
 // findLeader returns the handler's first process if it still runs: the one that
 // was noted, by its number and its start, unless the environment names another run.
 func findLeader(rec *record) *leader {
-	if planted.Bug("old handler left alone") {
-		return nil
-	}
 	pid, began := rec.PID, rec.Began
 	if pid == 0 {
 		pid, began = unnotedLeader(rec)

@@ -7,7 +7,6 @@ import (
 
 	"thread/engine"
 	"thread/internal/dispatch"
-	"thread/internal/planted"
 	"thread/lane"
 )
 
@@ -146,9 +145,6 @@ func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
 		delete(t.consumers, c.name)
 	}
 	again := c.missed
-	if planted.Bug("wake-up during an attempt forgotten") {
-		again = want{}
-	}
 	c.missed = want{}
 	t.mu.Unlock()
 	if turn.Ran {

@@ -12,7 +12,6 @@ import (
 
 	"thread/engine"
 	"thread/internal/dispatch"
-	"thread/internal/planted"
 )
 
 // thread is a thread directory that is served.
@@ -157,9 +156,6 @@ func (t *thread) isClosed() bool {
 func (t *thread) poke(w want) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.looking && planted.Bug("wake-up during a look forgotten") {
-		return
-	}
 	t.want.add(w)
 	if t.news != nil {
 		close(t.news)
