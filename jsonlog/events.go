@@ -68,7 +68,7 @@ func OpenEvents(dir string) (*Events, error) {
 }
 
 func (e *Events) open() (err error) {
-	if e.f, err = lock.Create(e.path, os.O_RDWR|os.O_APPEND|noFollow|noWait); err != nil {
+	if e.f, err = lock.Create(e.path, os.O_RDWR|os.O_APPEND|lock.NoFollow|lock.NoWait); err != nil {
 		return err
 	}
 	if err := lock.Usable(e.f); err != nil {
@@ -294,7 +294,7 @@ func isFree(name string) (bool, error) {
 }
 
 func openAppend(path string) (*os.File, error) {
-	const flags = os.O_WRONLY | os.O_APPEND | noFollow | noWait
+	const flags = os.O_WRONLY | os.O_APPEND | lock.NoFollow | lock.NoWait
 	f, err := lock.Create(path, flags)
 	if errors.Is(err, os.ErrNotExist) {
 		if err := lock.Mkdir(filepath.Dir(path)); err != nil {

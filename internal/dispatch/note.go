@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"thread/lock"
 )
 
 // state says what the last note in a consumer's file is about.
@@ -84,7 +86,7 @@ func (r *room) writeNote(consumer string, n note) error {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow|openNoWait, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 func replaceFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|openNoFollow|openNoWait, 0o600)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|lock.NoFollow|lock.NoWait, 0o600)
 	if err != nil {
 		return err
 	}

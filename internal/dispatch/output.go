@@ -48,7 +48,7 @@ func (r *room) openOutput(consumer string) (*output, error) {
 		}
 	}
 	// lumberjack opens it at the first line, and then its owner is its creator's.
-	if f, err := lock.Create(path, os.O_WRONLY|openNoFollow|openNoWait); err == nil {
+	if f, err := lock.Create(path, os.O_WRONLY|lock.NoFollow|lock.NoWait); err == nil {
 		f.Close()
 	} else {
 		r.noteTrouble(err) // the handler can run without

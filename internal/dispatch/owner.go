@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"thread/engine"
+	"thread/lock"
 )
 
 // # Whose handlers are run
@@ -89,7 +90,7 @@ func trusted(dir string) bool {
 	if path == "" {
 		return false
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|openNoWait, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoWait, 0)
 	if err != nil {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"thread/engine"
+	"thread/lock"
 )
 
 // Popped records that the calling process has been given events of consumer up
@@ -23,7 +24,7 @@ func Popped(t *engine.Thread, consumer string, id int64) error {
 	if os.Getenv(envPopped) == "" || os.Getenv(envConsumer) != consumer || !r.inHandler() {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|openNoFollow|openNoWait, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|lock.NoFollow|lock.NoWait, 0o600)
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (r *room) forgetPopped(consumer string) error {
 // ackPopped moves the progress of consumer to the highest id that its run has
 // popped. A record that is lost costs a second delivery, so errors are logged.
 func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
-	f, err := os.OpenFile(s.poppedPath(consumer), os.O_RDONLY|openNoFollow|openNoWait, 0)
+	f, err := os.OpenFile(s.poppedPath(consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return
 	}

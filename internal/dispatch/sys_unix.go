@@ -18,12 +18,6 @@ import (
 	"thread/lock"
 )
 
-// A symbolic link is not followed, and a named pipe is not waited for.
-const (
-	openNoFollow = syscall.O_NOFOLLOW
-	openNoWait   = syscall.O_NONBLOCK
-)
-
 // shell runs handlers. It is found without a PATH, as a push from a timer or from
 // env -i has none.
 const shell = "/bin/sh"

@@ -11,12 +11,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Windows has no O_NOFOLLOW; making a symbolic link takes a privilege there.
-const (
-	openNoFollow = 0
-	openNoWait   = 0
-)
-
 const shell = "sh"
 
 func detach(cmd *exec.Cmd) {
