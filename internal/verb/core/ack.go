@@ -45,7 +45,7 @@ func (c *ackCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	})
 	if err != nil || !c.JSON {
-		return aboutConsumer(a, err, c.Consumer.Value)
+		return err
 	}
 	return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"last_acked_id":%d}`+"\n", jsonText(c.Consumer.Value), at))
 }

@@ -2,12 +2,10 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 
-	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/consume"
 	"thread/internal/dispatch"
@@ -44,6 +42,7 @@ prints. See docs/CONSUME.md.`,
 thread consume --thread ./inbox --consumer worker --batch 100 -- ./import --quiet
 thread consume --thread ./inbox --consumer worker --follow --content-only -- jq .`,
 		Grammar: func() cli.Command { return new(consumeCmd) },
+		Errors:  consumeWords,
 	}
 }
 
@@ -56,7 +55,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.OpenFor(c.Thread.Value, consumer)
 	if err != nil {
 		return err
 	}
@@ -70,15 +69,11 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	// Before the turn: who has no subscription cannot have one.
 	if _, err := t.DueFor(ctx, consumer, 0); err != nil {
-		return aboutConsumer(a, err, consumer)
+		return err
 	}
 	ctx, o.Signals = consume.CatchSignals(ctx)
 	defer o.Signals.Stop()
 	turn, err := dispatch.TakeTurn(ctx, t, consumer)
-	if errors.Is(err, dispatch.ErrHandled) {
-		return cli.LogicError(fmt.Sprintf("consumer '%s' is being handled by another process", consumer),
-			"wait until it is done; thread info --thread "+cli.ShellWord(a.Dir)+" shows what runs")
-	}
 	if err != nil {
 		return err
 	}
@@ -91,7 +86,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		a.LogWarning("consume: consumer=%s handlers could not be started afterwards: %v", consumer, gerr)
 	}
 	if err != nil {
-		return aboutConsume(a, err, consumer)
+		return err
 	}
 	if c.JSON {
 		return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"delivered":%d,"failed_deliveries":%d,"dead":%d}`+"\n", jsonText(consumer), sum.Delivered, sum.Failed, sum.Dead))
@@ -135,16 +130,10 @@ func parseCount(flag, s string) (int64, error) {
 	return n, nil
 }
 
-// aboutConsume puts the errors of a run into words.
-func aboutConsume(a *cli.App, err error, consumer string) error {
-	switch {
-	case errors.Is(err, consume.ErrUnsettled):
-		return cli.LogicError(fmt.Sprintf("the events of consumer '%s' are not settled", consumer), "run thread consume again, without --once to wait for them")
-	case errors.Is(err, consume.ErrCommand):
-		return cli.LogicError(err.Error(), "name a program that is on PATH, or its path; nothing was acked for it")
-	case errors.Is(err, engine.ErrPaused):
-		return cli.LogicError(fmt.Sprintf("consumer '%s' is paused", consumer),
-			fmt.Sprintf("run thread resume --thread %s --consumer %s", cli.ShellWord(a.Dir), cli.ShellWord(consumer)))
+// consumeWords are the lines of the table of error words for the errors of a run.
+func consumeWords(a *cli.App) []cli.Rule {
+	return []cli.Rule{
+		{Is: consume.ErrUnsettled, Code: 1, What: fmt.Sprintf("the events of consumer '%s' are not settled", a.Consumer), Fix: "run thread consume again, without --once to wait for them"},
+		{Is: consume.ErrCommand, Code: 1, Fix: "name a program that is on PATH, or its path; nothing was acked for it"},
 	}
-	return aboutConsumer(a, err, consumer)
 }

@@ -52,7 +52,7 @@ func setPaused(ctx context.Context, a *cli.App, c *pauseCmd, set func(*engine.Th
 	}
 	defer t.Close()
 	if err := set(t, ctx, id); err != nil {
-		return aboutConsumer(a, err, id)
+		return err
 	}
 	word, json := "Paused", `,"paused":true}`
 	if !paused {

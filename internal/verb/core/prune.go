@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -48,15 +47,6 @@ func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	done, err := t.Prune(ctx, r)
-	var held *engine.HeldBackError
-	if errors.As(err, &held) && held.Dead {
-		return cli.LogicError(fmt.Sprintf("event %d is a dead letter of consumer '%s', and events up to %d would be dropped", held.First, held.Consumer, held.Through),
-			"run thread dead retry or thread dead drop first, or add --force to drop the event and keep the letter")
-	}
-	if errors.As(err, &held) {
-		return cli.LogicError(fmt.Sprintf("consumer '%s' has not acked event %d, and events up to %d would be dropped", held.Consumer, held.First, held.Through),
-			"let it catch up, unsubscribe it, or add --force to drop what it waits for")
-	}
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -54,10 +53,8 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 	if _, err := os.Lstat(to + "/events.jsonl"); err == nil && !cli.IsThread(to) {
 		return cli.Taken(to + "/events.jsonl")
 	}
+	a.Target = to
 	r, err := engine.Repair(ctx, a.Dir, to)
-	if errors.Is(err, engine.ErrExists) {
-		return cli.LogicError(to+" is already a thread directory", "name a new directory with --to")
-	}
 	if err != nil {
 		return err
 	}

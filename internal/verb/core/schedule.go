@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"thread/engine"
@@ -42,13 +41,14 @@ func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
+	a.Schedule = c.Name.Value
 	s := engine.Schedule{Name: c.Name.Value, Spec: c.When.Value,
 		Draft: event.Draft{Source: c.Source.Value, Type: c.Type.Value, Content: c.Content.Value}}
 	if c.Subtype.Set {
 		s.Draft.Subtype = &c.Subtype.Value
 	}
 	if s.Next, err = t.AddSchedule(ctx, s); err != nil {
-		return aboutSchedule(a, err, s.Name)
+		return err
 	}
 	notAwaited(a, dispatch.RescheduledForever(t), nil)
 	if c.JSON {
@@ -56,16 +56,6 @@ func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
 		return nil
 	}
 	return a.Out.Text("Scheduled '" + cli.Printable(s.Name) + "', first at " + event.FormatTime(s.Next) + "\n")
-}
-
-func aboutSchedule(a *cli.App, err error, name string) error {
-	switch {
-	case errors.Is(err, engine.ErrScheduleExists):
-		return cli.LogicError("schedule '"+name+"' already exists", "run thread schedule remove --thread "+cli.ShellWord(a.Dir)+" --name "+cli.ShellWord(name))
-	case errors.Is(err, engine.ErrNoSchedule):
-		return cli.LogicError("there is no schedule '"+name+"'", "see thread schedule list --thread "+cli.ShellWord(a.Dir))
-	}
-	return err
 }
 
 func appendSchedule(b []byte, s *engine.Schedule) []byte {
@@ -154,8 +144,9 @@ func (c *scheduleRemoveCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.Name.Value == "" {
 		return cli.UsageError("--name is empty", "name the schedule")
 	}
+	a.Schedule = c.Name.Value
 	if err := t.RemoveSchedule(ctx, c.Name.Value); err != nil {
-		return aboutSchedule(a, err, c.Name.Value)
+		return err
 	}
 	if c.JSON {
 		return a.Out.Text(string(event.AppendString([]byte(`{"name":`), c.Name.Value)) + "}\n")

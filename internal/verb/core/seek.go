@@ -50,7 +50,7 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 	}
 	if err := t.Update(ctx, func(tx *engine.Tx) (err error) { to.id, err = to.seek(tx, id); return err }); err != nil {
-		return aboutConsumer(a, err, id)
+		return err
 	}
 	startHandlers(ctx, a, t, "seek", id)
 	if c.JSON {

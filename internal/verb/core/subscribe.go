@@ -83,7 +83,7 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	})
 	if err != nil {
-		return aboutConsumer(a, err, s.Consumer)
+		return err
 	}
 	startHandlers(ctx, a, t, "subscribe", s.Consumer)
 	if !c.JSON {

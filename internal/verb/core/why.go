@@ -40,7 +40,7 @@ func (c *whyCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	answer, err := dispatch.Why(ctx, t, c.Consumer.Value, id)
 	if err != nil {
-		return aboutConsumer(a, err, c.Consumer.Value)
+		return err
 	}
 	if !c.JSON {
 		return a.Out.Text(string(answer.Place) + ": " + cli.Printable(answer.Text) + "\n")

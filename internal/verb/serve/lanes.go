@@ -24,6 +24,7 @@ limit, how many wait and for how long the first of them. A thread serve has its
 lanes in common for all of its threads.`,
 		Examples: `thread lanes --thread ./inbox`,
 		Grammar:  func() cli.Command { return new(lanesCmd) },
+		Errors:   errorWords,
 	}
 }
 

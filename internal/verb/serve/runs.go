@@ -24,6 +24,7 @@ whether it says that it streams or compacts.`,
 		Examples: `thread runs --thread ./inbox
 thread runs --thread ./inbox --json | jq -r '.consumer_id'`,
 		Grammar: func() cli.Command { return new(runsCmd) },
+		Errors:  errorWords,
 	}
 }
 

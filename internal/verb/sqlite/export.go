@@ -34,6 +34,7 @@ import takes it back. See docs/MIGRATION.md.`,
 thread export --thread ./inbox --format csv --to inbox.csv
 thread export --thread ./inbox --format jsonl | gzip >inbox.jsonl.gz`,
 		Grammar: func() cli.Command { return new(exportCmd) },
+		Errors:  errorWords,
 	}
 }
 
@@ -51,6 +52,7 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 		if to, err = cli.Resolve(c.To.Value); err != nil {
 			return err
 		}
+		a.Target = to
 	}
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -63,18 +65,18 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 		n, err := compat.Export(ctx, t, to, bar.Set)
 		bar.End()
 		if err != nil {
-			return compatFailure(ctx, err, to)
+			return err
 		}
 		return written(a, "Exported", n, to, c.JSON)
 	case format != compat.JSONL && format != compat.CSV:
 		return cli.UsageError("--format is "+c.Format.Value, "say sqlite, jsonl or csv")
 	case to == "":
 		_, err = compat.WriteEvents(ctx, t, &a.Out, format, nil)
-		return compatFailure(ctx, err, a.Dir)
+		return err
 	}
 	n, err := exportFile(ctx, t, to, format, a.Stderr)
 	if err != nil {
-		return compatFailure(ctx, err, to)
+		return err
 	}
 	return written(a, "Exported", n, to, c.JSON)
 }
@@ -113,9 +115,5 @@ func exportFile(ctx context.Context, t *engine.Thread, to string, format compat.
 	if err := errors.Join(err, f.Close()); err != nil {
 		return 0, err
 	}
-	err = target.Rename(f.Name(), to)
-	if errors.Is(err, fs.ErrExist) {
-		err = cli.Taken(to)
-	}
-	return n, err
+	return n, target.Rename(f.Name(), to)
 }

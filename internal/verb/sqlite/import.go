@@ -33,6 +33,7 @@ that is interrupted changes nothing and can be run again. See docs/MIGRATION.md.
 thread import ./inbox
 thread import ./old/inbox --to ./inbox --on-bad-row skip`,
 		Grammar: func() cli.Command { return new(importCmd) },
+		Errors:  errorWords,
 	}
 }
 
@@ -52,6 +53,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	source := a.Dir
+	a.Target = source
 	if c.To.Set {
 		if err := a.SetDir("--to", c.To.Value); err != nil {
 			return err
@@ -69,7 +71,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 			"mend it, or leave it out with --on-bad-row skip; nothing was imported")
 	}
 	if err != nil {
-		return compatFailure(ctx, err, source)
+		return err
 	}
 	for _, f := range r.Faults {
 		a.Warn("left out: %s", f)

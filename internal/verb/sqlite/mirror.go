@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"thread/compat"
@@ -27,6 +26,7 @@ mirror_state says how far it is.`,
 		Examples: `thread mirror --thread ./inbox --to inbox.db
 thread mirror --thread ./inbox --to inbox.db --follow`,
 		Grammar: func() cli.Command { return new(mirrorCmd) },
+		Errors:  errorWords,
 	}
 }
 
@@ -43,17 +43,15 @@ func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	a.Target = path
 	if !compat.Available { // a constant: all that follows is left out of such a build
-		return compatFailure(ctx, compat.ErrNoSQLite, path)
+		return compat.ErrNoSQLite
 	}
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	m, err := compat.OpenMirror(ctx, t, path)
-	if errors.Is(err, compat.ErrNotMirror) {
-		return cli.LogicError(err.Error(), "name another file, or move that one away")
-	}
 	if err != nil {
-		return compatFailure(ctx, err, path)
+		return err
 	}
 	defer m.Close()
 	if m.Rebuilt != "" {
@@ -63,7 +61,7 @@ func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	n, err := m.Sync(ctx, bar.Set)
 	bar.End()
 	if err != nil {
-		return compatFailure(ctx, err, path)
+		return err
 	}
 	if err := written(a, "Mirrored", n, path, c.JSON); err != nil || !c.Follow {
 		return err
