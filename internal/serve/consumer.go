@@ -102,15 +102,7 @@ func (t *thread) turn(c *consumer) {
 	ctx := context.Background()
 	host := &dispatch.Host{Env: r.environment, Start: r.begin, Abort: r.abort, Stop: t.s.stop, Ends: t.s.ends, Ended: func(ok bool) {
 		r.end()
-		t.s.stats.in(lane.GlobalLane(c.lane), func(l *laneStats) {
-			if ok {
-				l.ok++
-			} else {
-				l.failed++
-			}
-			l.waited.observe(waited)
-			l.ran.observe(r.length())
-		})
+		t.s.stats.ended(lane.GlobalLane(c.lane), ok, waited, r.length())
 	}}
 	var turn dispatch.Outcome
 	var err error
@@ -126,7 +118,7 @@ func (t *thread) turn(c *consumer) {
 // after is called when the consumer's locks have been released.
 func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
 	if turn.Retry != nil {
-		t.s.stats.in(lane.GlobalLane(c.lane), func(l *laneStats) { l.retries++ })
+		t.s.stats.retried(lane.GlobalLane(c.lane))
 	}
 	t.mu.Lock()
 	c.run = nil

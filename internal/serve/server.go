@@ -24,8 +24,8 @@ type Options struct {
 	Sweep   time.Duration      // 0: DefaultSweep
 	Drain   time.Duration      // 0: DefaultDrain
 	Ready   func()             // called when every thread is being served, nil for nobody
-	Listen  string             // where HTTP is spoken, ADDRESS:PORT or unix:PATH; "" for nowhere
-	Token   string             // what is asked of who comes there; "" only on this host
+	Listen  string             // where HTTP is spoken: unix:PATH, ADDRESS:PORT, ADDRESS or :PORT; "" for nowhere
+	Token   string             // what is asked of who comes there; "" only for unix:PATH
 
 	// Zero but in tests.
 	heartbeat, writeTime time.Duration
@@ -49,7 +49,7 @@ type Server struct {
 	guard   *dispatch.Guard
 	notices *notices
 
-	stats   stats
+	stats   *stats
 	repeats *repeats
 	web     *web // nil: no HTTP
 
@@ -100,7 +100,7 @@ func New(o Options) (*Server, error) {
 		o.Drain = DefaultDrain
 	}
 	s := &Server{opts: o, log: o.Log, queue: lane.New(o.Log), runs: lane.NewRegistry(o.Log),
-		repeats: newRepeats(o.Log), descriptors: share(o.maxDescriptors),
+		stats: newStats(), repeats: newRepeats(o.Log), descriptors: share(o.maxDescriptors),
 		looks: make(chan struct{}, maxLooks), threads: map[string]*thread{}, stop: make(chan struct{})}
 	s.work = make(chan struct{}, s.descriptors.runs)
 	s.held = make(chan struct{}, s.descriptors.retries)
@@ -133,7 +133,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		if s.web, err = s.listenWeb(ctx); err != nil {
 			return 0, err
 		}
-		defer s.web.listener.Close()
+		defer s.web.close()
 	}
 	s.guard = dispatch.StartGuard(func(format string, args ...any) error {
 		s.log.Warn(fmt.Sprintf(format, args...))

@@ -121,16 +121,16 @@ func TestStreamNoGap(t *testing.T) {
 	}
 }
 
-// pushingConn is a client during whose first read another event is pushed.
-type pushingConn struct {
-	net.Conn
+// pushingWriter is a client during whose first read another event is pushed.
+type pushingWriter struct {
 	b       *bench
 	written strings.Builder
 }
 
-func (c *pushingConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *pushingWriter) SetWriteDeadline(time.Time) error { return nil }
+func (c *pushingWriter) Flush() error                     { return nil }
 
-func (c *pushingConn) Write(p []byte) (int, error) {
+func (c *pushingWriter) Write(p []byte) (int, error) {
 	if c.written.Len() == 0 {
 		if _, err := c.b.t.Push(c.b.Context(), event.Draft{Source: "during", Type: "m"}); err != nil {
 			c.b.Error(err)
@@ -149,14 +149,14 @@ func TestStreamPushDuringLook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conn := &pushingConn{b: b}
-	f := &follower{t: b.s.all()[0], conn: conn}
+	to := &pushingWriter{b: b}
+	f := &follower{t: b.s.all()[0], to: to}
 	for look, ids := range []string{"id: 1\nid: 2\n", "id: 1\nid: 2\nid: 3\n"} {
 		if err := f.advance(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
-		for line := range strings.Lines(conn.written.String()) {
+		for line := range strings.Lines(to.written.String()) {
 			if strings.HasPrefix(line, "id:") {
 				got += line
 			}
