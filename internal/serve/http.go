@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxVisitors      = 64               // connections at once besides streams; more are told to come back
+	maxConns         = 64               // connections at once besides streams; more are told to come back
 	maxStreams       = 64               // streams at once, so that they keep nobody else out
 	maxHeaderBytes   = 8 << 10          // of a request
 	headerTime       = 5 * time.Second  // for the header of a request to come
@@ -42,7 +42,7 @@ func (s *Server) listenWeb(ctx context.Context) (*web, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := s.descriptors.visitors + s.descriptors.streams
+	most := s.descriptors.conns + s.descriptors.streams
 	w := &web{s: s, token: s.opts.Token, ctx: ctx, listener: &countedListener{Listener: l, most: int64(most)},
 		streams: make(chan struct{}, s.descriptors.streams)}
 	w.server = &http.Server{

@@ -197,7 +197,7 @@ func TestCrowd(t *testing.T) {
 	b := newBench(t)
 	b.listen(Options{})
 	var idle []net.Conn
-	for range maxVisitors + maxStreams {
+	for range maxConns + maxStreams {
 		conn, err := net.Dial("tcp", b.s.web.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)

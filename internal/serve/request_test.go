@@ -138,7 +138,7 @@ func TestKeepAlive(t *testing.T) {
 	if r := ask("HEAD", "/events"); r.StatusCode != 200 || r.Header.Get("Content-Type") != "text/event-stream; charset=utf-8" {
 		t.Errorf("HEAD /events: %+v", r)
 	}
-	for range maxVisitors + 1 {
+	for range maxConns + 1 {
 		b.dial()
 	}
 	b.until("crowded", func() bool { return ask("GET", "/healthz").Close })

@@ -150,7 +150,7 @@ func (f *follower) run(ctx context.Context) error {
 	beat := time.NewTicker(f.t.s.opts.heartbeat)
 	defer beat.Stop()
 	for {
-		changed := f.t.changed() // before the look: a change during it leads to another one
+		changed := f.t.changed() // before the read: a change during it leads to another one
 		if err := f.advance(ctx); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (f *follower) advance(ctx context.Context) error {
 				}
 			}
 		}
-		// The look went at least up to head: what did not match need not be asked again.
+		// The read went at least up to head: what did not match need not be asked again.
 		if err == nil {
 			f.after = max(f.after, head)
 		}

@@ -139,9 +139,9 @@ func (c *pushingWriter) Write(p []byte) (int, error) {
 	return c.written.Write(p)
 }
 
-// TestStreamPushDuringLook: what is pushed while a look is under way belongs to
+// TestStreamPushDuringRead: what is pushed while a read is under way belongs to
 // the next one.
-func TestStreamPushDuringLook(t *testing.T) {
+func TestStreamPushDuringRead(t *testing.T) {
 	b := newBench(t)
 	b.serve(Options{})
 	for range 2 {
@@ -151,7 +151,7 @@ func TestStreamPushDuringLook(t *testing.T) {
 	}
 	to := &pushingWriter{b: b}
 	f := &follower{t: b.s.all()[0], to: to}
-	for look, ids := range []string{"id: 1\nid: 2\n", "id: 1\nid: 2\nid: 3\n"} {
+	for n, ids := range []string{"id: 1\nid: 2\n", "id: 1\nid: 2\nid: 3\n"} {
 		if err := f.advance(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestStreamPushDuringLook(t *testing.T) {
 			}
 		}
 		if got != ids {
-			t.Errorf("after look %d: %q, want %q", look+1, got, ids)
+			t.Errorf("after read %d: %q, want %q", n+1, got, ids)
 		}
 	}
 }
