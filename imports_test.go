@@ -34,7 +34,7 @@ var permitted = map[string]string{
 	"thread/lane":           "",
 	"thread/internal/watch": "github.com/fsnotify/fsnotify",
 
-	"thread/engine": "thread/event thread/filter thread/index thread/internal/durable thread/internal/duration thread/internal/planted thread/internal/target thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
+	"thread/engine": "thread/event thread/filter thread/index thread/internal/durable thread/internal/duration thread/internal/planted thread/internal/target thread/internal/watch thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
 
 	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/internal/consume":  "thread/engine thread/internal/watch",
