@@ -43,7 +43,9 @@ func TestFollow(t *testing.T) {
 		poll  time.Duration
 	}{{"notices", watch.New, time.Hour}, {"polling", noWatcher, time.Millisecond}} {
 		t.Run(tt.name, func(t *testing.T) {
-			defer func(w func(string) (*watch.Watcher, error), p, s time.Duration) { newWatcher, followPoll, followSweep = w, p, s }(newWatcher, followPoll, followSweep)
+			defer func(w func(string) (*watch.Watcher, error), p, s time.Duration) {
+				newWatcher, followPoll, followSweep = w, p, s
+			}(newWatcher, followPoll, followSweep)
 			newWatcher, followPoll, followSweep = tt.watch, tt.poll, time.Hour
 			th, err := Init(filepath.Join(t.TempDir(), "thread"))
 			if err != nil {

@@ -11,39 +11,8 @@ import (
 	"thread/internal/bugs"
 )
 
-<<<<<<< HEAD
 // root is the module's, from here.
 const root = "../.."
-=======
-// planted names each bug that can be planted and the test that must notice it, of
-// this room or of another one.
-var planted = []struct{ bug, test, room string }{
-	{"no sync", "TestPowerLoss/push$", "."},
-	{"failed commit acknowledged", "TestFailureMatrix/push$", "."},
-	{"unknown outcome called a failure", "TestFailureMatrix/push$", "."},
-	{"line before commit", "TestCrashMatrix/push$", "."},
-	{"lines not healed", "TestCrashMatrix/push$", "."},
-	{"head moved too early", "TestCrashMatrix/long_batch", "."},
-	{"half a batch not cleared", "TestCrashMatrix/push_that_clears", "."},
-	{"lock dropped early", "TestSoak", "."},
-	{"replaced file not noticed", "TestSoak", "."},
-	{"checksum not checked", "TestDamage$/kinds/(random_bytes|one_bit)$", "."},
-	{"loops not noticed", "TestDamage$/kinds/child_of_a_branch", "."},
-	{"name not synced", "TestPowerLoss/prune", "."},
-	{"rotation not synced", "TestPowerLoss/push_that_rotates", "."},
-	{"progress not stored", "TestCrashMatrix/pop", "."},
-	{"prune drops one too many", "TestCrashMatrix/prune", "."},
-	{"receipt believed unsynced", "TestUnsyncedReceipt", "."},
-	{"taken offer believed stored", "TestCrashOfTaker", "."},
-	{"release in two transactions", "TestCrashMatrix/push_that_releases", "."},
-	{"guard goes with its supervisor", "TestKill$/^supervisor$", "../dispatch"},
-	{"old handler left alone", "TestKill$", "../dispatch"},
-	{"no look after the release", "TestPushBetweenLookAndRelease/nothing", "../dispatch"},
-	{"server with locks of its own", "TestSoak", "../serve"},
-	{"wake-up during a look forgotten", "TestPushDuringPass", "../serve"},
-	{"wake-up during an attempt forgotten", "TestPushDuringAttempt", "../serve"},
-}
->>>>>>> 81937cc (serve: the field's words in place of its own)
 
 // noticedWithin is how often a test may be run to notice a bug: the soak, in its few
 // seconds, needs luck for those that take two processes, and so does damage.
