@@ -89,7 +89,12 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"delivered":%d,"failed_deliveries":%d,"dead":%d}`+"\n", jsonText(consumer), sum.Delivered, sum.Failed, sum.Dead))
+		return a.Out.JSON(struct {
+			Consumer  string `json:"consumer_id"`
+			Delivered int64  `json:"delivered"`
+			Failed    int64  `json:"failed_deliveries"`
+			Dead      int64  `json:"dead"`
+		}{consumer, sum.Delivered, sum.Failed, sum.Dead})
 	}
 	return nil
 }

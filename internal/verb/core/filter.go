@@ -31,7 +31,7 @@ func (c *filterCheckCmd) Run(_ context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	return a.Out.Text(checked(a, f))
+	return printChecked(a, f)
 }
 
 type filterTestCmd struct {

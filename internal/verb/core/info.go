@@ -38,10 +38,9 @@ func (c *infoCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	consumers := look(ctx, a, t, info)
 	if c.JSON {
-		a.Out.Buf = appendInfoJSON(a.Out.Buf, info, consumers)
-	} else {
-		a.Out.Buf = appendInfoText(a.Out.Buf, info, consumers, time.Now())
+		return a.Out.IndentedJSON(newInfoJSON(&info, consumers))
 	}
+	a.Out.Buf = appendInfoText(a.Out.Buf, info, consumers, time.Now())
 	return nil
 }
 

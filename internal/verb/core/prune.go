@@ -51,8 +51,7 @@ func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		a.Out.Buf = appendCompactionJSON(a.Out.Buf, done, c.DryRun)
-		return nil
+		return a.Out.IndentedJSON(newCompactionJSON(done, c.DryRun))
 	}
 	verb := "Dropped"
 	if c.DryRun {

@@ -54,7 +54,7 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	startHandlers(ctx, a, t, "seek", id)
 	if c.JSON {
-		return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"last_acked_id":%d}`+"\n", jsonText(id), to.id))
+		return a.Out.JSON(progressJSON{id, to.id})
 	}
 	return a.Out.Text(fmt.Sprintf("Consumer '%s' is at %d\n", cli.Printable(id), to.id))
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"thread/compat"
-	"thread/event"
 	"thread/internal/cli"
 )
 
@@ -83,9 +82,13 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 		a.Warn("consumer '%s' has a filter that is not accepted (%v): it was kept, and gets no events until it is subscribed anew", f.Consumer, f.Err)
 	}
 	if c.JSON {
-		line := event.AppendString([]byte(`{"thread":`), a.Dir)
-		return a.Out.Text(fmt.Sprintf("%s,\"event_count\":%d,\"subscription_count\":%d,\"progress_count\":%d,\"left_out_count\":%d}\n",
-			line, r.Events, r.Subscriptions, r.Consumers, r.FaultCount))
+		return a.Out.JSON(struct {
+			Thread        string `json:"thread"`
+			Events        int64  `json:"event_count"`
+			Subscriptions int64  `json:"subscription_count"`
+			Progress      int64  `json:"progress_count"`
+			LeftOut       int64  `json:"left_out_count"`
+		}{a.Dir, r.Events, r.Subscriptions, r.Consumers, r.FaultCount})
 	}
 	return a.Out.Text(fmt.Sprintf("Imported %d events, %d subscriptions and the progress of %d consumers into %s\n",
 		r.Events, r.Subscriptions, r.Consumers, cli.Printable(a.Dir)))
