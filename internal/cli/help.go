@@ -39,6 +39,9 @@ func (a *App) help(args []string) error {
 		if group := a.program.group(topic[0]); group != nil {
 			var texts []string
 			for _, e := range group {
+				if e.Build == nil {
+					return a.become(e, []string{"help", topic[0]})
+				}
 				texts = append(texts, e.Build().Help(textColumns(a.Out.W)))
 			}
 			return a.Out.Text(strings.Join(texts, "\n"))
@@ -52,7 +55,7 @@ func (a *App) help(args []string) error {
 		return a.program.invalidCommand(args)
 	}
 	if e.Build == nil {
-		return a.become(e, []string{"help", e.Name})
+		return a.become(e, append([]string{"help"}, topic...))
 	}
 	return a.Out.Text(e.Build().Help(textColumns(a.Out.W)))
 }
