@@ -28,7 +28,7 @@ var permitted = map[string]string{
 	"thread/internal/target":   "golang.org/x/sys",
 	"thread/internal/programs": "",
 
-	"thread/filter":         "thread/event github.com/expr-lang/expr",
+	"thread/filter":         "thread/event",
 	"thread/index":          "go.etcd.io/bbolt",
 	"thread/jsonlog":        "thread/event thread/internal/durable thread/lock gopkg.in/natefinch/lumberjack.v2",
 	"thread/lane":           "",
