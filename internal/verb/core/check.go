@@ -11,24 +11,23 @@ import (
 
 type checkCmd struct {
 	cli.ThreadFlags
-	FixLog bool `name:"fix-log" help:"Write those of events*.jsonl anew that are not what they should be."`
+	FixLog bool `name:"fix-log" help:"Rewrite the events*.jsonl files that have faults."`
 	cli.JSONFlag
 }
 
 func checkVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "check",
-		Summary: "Look for damage in everything that a thread keeps",
-		Details: `Looks at every page of the database and how they hang together, at the checksum
-of every record, at the index and the progress against the events, and at
-events*.jsonl: every event must have its line, and every line be that of its
-event. Prints each fault with its place, and at the end a digest of the content:
-two threads with the same digest hold the same. Exit code 1 when there is any
-fault. What the next push completes, the last lines after a crash, is a note and
-no fault; lines of events that were pruned are none either.
+		Summary: "Check a thread for damage",
+		Details: `Checks every page of the database and the links between them, the checksum of every
+record, the index and the progress against the events, and events*.jsonl: every
+event must have its line, and every line must match its event. Prints each fault
+with its place, and at the end a digest of the content: two threads with the same
+digest hold the same. Exit code 1 when there is any fault. Lines that the next push
+will complete after a crash are a note, not a fault; nor are lines of pruned events.
 
---fix-log writes the files of lines that have a fault anew from the database;
-what stood there is kept beside it, with the ending .bad.`,
+--fix-log rewrites the events*.jsonl files that have faults from the database and
+keeps each old file beside the new one, with the suffix .bad.`,
 		Examples: `thread check --thread ./inbox
 thread check --thread ./inbox --fix-log
 thread check --thread ./inbox --json | jq -r .digest`,

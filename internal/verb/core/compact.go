@@ -16,10 +16,9 @@ type compactCmd struct {
 func compactVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "compact",
-		Summary: "Give the space that the database does not use back to the disk",
-		Details: `Writes a copy of the database without unused pages and puts it in the place of
-the old one in one step. Other commands wait meanwhile. The disk needs room for
-both.`,
+		Summary: "Return unused space in the database to the disk",
+		Details: `Writes a copy of the database without unused pages and replaces the old one in one
+step. Pushes wait only for that step. The disk needs space for both.`,
 		Examples: `thread compact --thread ./inbox`,
 		Grammar:  func() cli.Command { return new(compactCmd) },
 	}

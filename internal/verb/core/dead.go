@@ -62,7 +62,7 @@ func deadRetryVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "dead retry",
 		Summary: "Send dead letters back to their consumers",
-		Details: `They are given out again before newer events, with all their attempts anew, and
+		Details: `They are delivered again before newer events, with a fresh count of attempts, and
 may die again. Each is sent back in a transaction of its own with --rate, else
 some hundred in one; an interruption leaves the others as they were.`,
 		Examples: `thread dead retry --thread ./inbox --consumer worker

@@ -20,7 +20,7 @@ type filterCheckCmd struct {
 func filterCheckVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "filter check", Args: "<where>",
-		Summary:  "Say whether a text is a filter, and what it looks at",
+		Summary:  "Check a filter, and show what it reads",
 		Examples: `thread filter check "type = 'message' AND source LIKE 'external:%'"`,
 		Grammar:  func() cli.Command { return new(filterCheckCmd) },
 	}

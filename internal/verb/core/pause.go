@@ -18,9 +18,9 @@ type resumeCmd pauseCmd
 func pauseVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "pause",
-		Summary: "Stop giving a consumer's events out",
+		Summary: "Stop delivering a consumer's events",
 		Details: `No handler is started, and consume ends with exit code 1, until thread resume.
-A handler that runs may finish. pop and ack by hand work as ever.`,
+A running handler may finish. pop and ack by hand work as before.`,
 		Examples: `thread pause --thread ./inbox --consumer worker`,
 		Grammar:  func() cli.Command { return new(pauseCmd) },
 	}

@@ -22,12 +22,11 @@ func repairVerb() *cli.Verb {
 		Name:    "repair",
 		Summary: "Save what can be read of a damaged thread into a new directory",
 		Details: `Takes each event from the database where its checksum fits, from the state
-before the last change where that is whole, from events*.jsonl, or from pages
-that are not in use any more; with it the subscriptions and the progress. The
-index is built anew. Prints which ids were lost, and of which it is not known
-whether there were events: ids that may have been given are not given again. The
-damaged directory is not changed. Exit code 1 when anything was, or may have
-been, lost.`,
+before the last change where that is intact, from events*.jsonl, or from pages that
+are no longer in use; with them the subscriptions and the progress. The index is
+rebuilt. Prints which ids were lost, and which may have been: an id that may have
+been assigned is not assigned again. The damaged directory is not changed. Exit
+code 1 when anything was, or may have been, lost.`,
 		Examples: `thread repair --thread ./inbox --to ./inbox.new
 mv ./inbox ./inbox.damaged && mv ./inbox.new ./inbox`,
 		Grammar: func() cli.Command { return new(repairCmd) },

@@ -68,7 +68,7 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		return written(a, "Exported", n, to, c.JSON)
 	case format != compat.JSONL && format != compat.CSV:
-		return cli.UsageError("--format is "+c.Format.Value, "say sqlite, jsonl or csv")
+		return cli.UsageError("--format is "+c.Format.Value, "use sqlite, jsonl or csv")
 	case to == "":
 		_, err = compat.WriteEvents(ctx, t, &a.Out, format, nil)
 		return err

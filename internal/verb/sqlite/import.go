@@ -46,7 +46,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 	case "skip":
 		o.SkipBadRows = true
 	default:
-		return cli.UsageError("--on-bad-row is "+c.OnBad.Value, "say fail or skip")
+		return cli.UsageError("--on-bad-row is "+c.OnBad.Value, "use fail or skip")
 	}
 	if err := a.SetDir("<source>", c.Source.Value); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 	bar.End()
 	if errors.Is(err, compat.ErrBadRows) {
 		return cli.LogicError(fmt.Sprintf("%s has data that has no place in a thread: %s", source, listFaults(&r)),
-			"mend it, or leave it out with --on-bad-row skip; nothing was imported")
+			"fix it, or leave it out with --on-bad-row skip; nothing was imported")
 	}
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 		a.Warn("left out: %d more", more)
 	}
 	for _, f := range r.BadFilters {
-		a.Warn("consumer '%s' has a filter that is not accepted (%v): it was kept, and gets no events until it is subscribed anew", f.Consumer, f.Err)
+		a.Warn("consumer '%s' has a filter that is not accepted (%v): it was kept, and gets no events until it is subscribed again", f.Consumer, f.Err)
 	}
 	if c.JSON {
 		return a.Out.JSON(struct {
