@@ -45,6 +45,7 @@ ends it, SIGHUP reads the limits of --config again, SIGUSR1 resets the lanes.`,
 		Examples: `thread serve --thread ./inbox
 thread serve --root /srv/threads --config /etc/thread.json --log-format json`,
 		Grammar: func() cli.Command { return new(serveCmd) },
+		Errors:  errorWords,
 	}
 }
 
@@ -117,12 +118,6 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 	go c.steer(ctx, s, signals, opts.Log)
 	dispatch.AdoptOrphans()
 	left, err := s.Run(ctx)
-	if errors.Is(err, serve.ErrListen) {
-		return cli.UsageError(err.Error(), "give unix:PATH in a directory of your own, or ADDRESS, ADDRESS:PORT or :PORT with --token-file or "+envToken)
-	}
-	if errors.Is(err, serve.ErrAddress) {
-		return cli.LogicError(err.Error(), "end what listens there, or give another --listen")
-	}
 	if err == nil && left > 0 {
 		a.Warn("%d handlers were still running; thread dispatch takes over what they leave unread", left)
 	}
