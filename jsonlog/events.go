@@ -85,7 +85,7 @@ func (e *Events) Close() error { return e.f.Close() }
 // missing, which calls emit for every stored event with id > after; a file that
 // is full is rotated.
 func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(after int64, emit func(*event.Event) error) error) (Position, error) {
-	size, whole, err := e.tail()
+	size, complete, err := e.end()
 	if err != nil {
 		return p, err
 	}
@@ -93,7 +93,7 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 		// The process that rotated the file died before it could say so.
 		p = Position{}
 	}
-	if size != p.Size || !whole {
+	if size != p.Size || !complete {
 		if p, err = e.heal(p, size, head, missing); err != nil {
 			return p, err
 		}
@@ -116,8 +116,8 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 	return p, nil
 }
 
-// tail returns the size of the file and whether it ends with a newline.
-func (e *Events) tail() (size int64, whole bool, err error) {
+// end returns the size of the file and whether it ends with a newline.
+func (e *Events) end() (size int64, complete bool, err error) {
 	info, err := e.f.Stat()
 	if err != nil {
 		return 0, false, err
@@ -155,9 +155,9 @@ func (e *Events) heal(was Position, size, head int64, missing func(int64, func(*
 		if err := e.f.Truncate(end); err != nil {
 			return was, err
 		}
-	} else if _, whole, err := e.tail(); err != nil {
+	} else if _, complete, err := e.end(); err != nil {
 		return was, err
-	} else if !whole { // somebody else's last line
+	} else if !complete { // somebody else's last line
 		if _, err := e.f.Write([]byte{'\n'}); err != nil {
 			return was, err
 		}
@@ -179,7 +179,7 @@ func (e *Events) heal(was Position, size, head int64, missing func(int64, func(*
 	if p.Lines, _, err = countLines(io.NewSectionReader(e.f, 0, 1<<62)); err != nil {
 		return was, err
 	}
-	if p.Size, _, err = e.tail(); err != nil {
+	if p.Size, _, err = e.end(); err != nil {
 		return was, err
 	}
 	return p, nil

@@ -34,7 +34,7 @@ func child(dir string) int {
 	at, _ := strconv.Atoi(os.Getenv("CONSUME_KILL_AT"))
 	batch, _ := strconv.ParseInt(os.Getenv("CONSUME_BATCH"), 10, 64)
 	n := 0
-	reached = func(place string) {
+	testPoint = func(place string) {
 		if n++; n == at {
 			fmt.Println("reached", place)
 			time.Sleep(time.Hour) // a deadlock would end the program

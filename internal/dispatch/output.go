@@ -40,7 +40,7 @@ func OutputPath(dir, consumer string) string {
 	return filepath.Join(dir, "logs", "handlers", lock.Name(consumer)+".log")
 }
 
-func (r *room) openOutput(consumer string) (*output, error) {
+func (r *dispatcher) openOutput(consumer string) (*output, error) {
 	path := OutputPath(r.t.Dir(), consumer)
 	for _, dir := range []string{filepath.Dir(filepath.Dir(path)), filepath.Dir(path)} {
 		if err := lock.Mkdir(dir); err != nil {

@@ -19,7 +19,7 @@ import (
 // handler's own thread and consumer; elsewhere it does nothing. To be called
 // after the events have been passed on.
 func Popped(t *engine.Thread, consumer string, id int64) error {
-	r := newRoom(t, Options{})
+	r := newDispatcher(t, Options{})
 	path := r.poppedPath(consumer)
 	if os.Getenv(envPopped) == "" || os.Getenv(envConsumer) != consumer || !r.inHandler() {
 		return nil
@@ -33,7 +33,7 @@ func Popped(t *engine.Thread, consumer string, id int64) error {
 	return errors.Join(err, f.Close())
 }
 
-func (r *room) forgetPopped(consumer string) error {
+func (r *dispatcher) forgetPopped(consumer string) error {
 	if err := os.Remove(r.poppedPath(consumer)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -62,7 +62,7 @@ func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
 	if highest == 0 {
 		return
 	}
-	_, err = patiently(ctx, s.room, func() (struct{}, error) { return struct{}{}, s.t.Ack(ctx, consumer, highest) })
+	_, err = retryBusy(ctx, s.dispatcher, func() (struct{}, error) { return struct{}{}, s.t.Ack(ctx, consumer, highest) })
 	if err != nil && !errors.Is(err, engine.ErrNoSubscription) {
 		s.report(consumer, err)
 	}

@@ -45,21 +45,21 @@ func reapOrphans()      {}
 func countOrphans() int { return 0 }
 
 type remains struct {
-	runID  string
-	leader int
-	kin    *kin
-	began  uint64
+	runID   string
+	leader  int
+	orphans *orphanScope
+	began   uint64
 }
 
-type tree struct{ path string }
+type treeLock struct{ path string }
 
-func (r *room) evict(context.Context, string, remains, time.Duration) error { return nil }
-func (r *room) takeTree(context.Context, string, remains, time.Duration) (*tree, error) {
-	return &tree{}, nil
+func (r *dispatcher) evict(context.Context, string, remains, time.Duration) error { return nil }
+func (r *dispatcher) lockTree(context.Context, string, remains, time.Duration) (*treeLock, error) {
+	return &treeLock{}, nil
 }
-func (t *tree) attach(*exec.Cmd) {}
-func (t *tree) leave()           {}
-func (t *tree) abandon()         {}
+func (t *treeLock) attach(*exec.Cmd) {}
+func (t *treeLock) release()         {}
+func (t *treeLock) abandon()         {}
 
 type leader struct {
 	p       *os.Process

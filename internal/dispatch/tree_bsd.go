@@ -20,22 +20,22 @@ func reapOrphans()      {}
 func countOrphans() int { return 0 }
 
 type remains struct {
-	runID  string
-	leader int
-	kin    *kin
-	began  uint64
+	runID   string
+	leader  int
+	orphans *orphanScope
+	began   uint64
 }
 
-func (r *room) evict(context.Context, string, remains, time.Duration) error { return nil }
+func (r *dispatcher) evict(context.Context, string, remains, time.Duration) error { return nil }
 
-// takeTree takes the consumer's tree lock. While it is held, a handler has not ended.
-func (r *room) takeTree(ctx context.Context, consumer string, _ remains, _ time.Duration) (*tree, error) {
-	path := r.treePath(consumer)
+// lockTree takes the consumer's tree lock. While it is held, a handler has not ended.
+func (r *dispatcher) lockTree(ctx context.Context, consumer string, _ remains, _ time.Duration) (*treeLock, error) {
+	path := r.treeLockPath(consumer)
 	l, err := lock.Open(ctx, path, lock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
-	return &tree{path: path, lock: l}, nil
+	return &treeLock{path: path, lock: l}, nil
 }
 
 // leader is the first process of a handler whose supervisor was killed; it cannot

@@ -28,9 +28,9 @@ func adoptOrphans() {
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
 		return // they go to init, and are found by the name of their run
 	}
-	family.Lock()
-	family.adopts = true
-	family.Unlock()
+	children.Lock()
+	children.adopts = true
+	children.Unlock()
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	go func() {
@@ -40,16 +40,16 @@ func adoptOrphans() {
 	}()
 }
 
-// orphans returns the children that are not of the family. The caller holds family.
+// orphans returns the child processes that are not in children, which the caller has locked.
 func orphans() (list []int) {
-	if !family.adopts {
+	if !children.adopts {
 		return nil
 	}
 	tasks, _ := filepath.Glob("/proc/self/task/*/children") // a kernel without it: they stay until we end
 	for _, path := range tasks {
 		text, _ := os.ReadFile(path)
 		for _, word := range strings.Fields(string(text)) {
-			if pid, err := strconv.Atoi(word); err == nil && !family.pids[pid] {
+			if pid, err := strconv.Atoi(word); err == nil && !children.pids[pid] {
 				list = append(list, pid)
 			}
 		}
@@ -58,8 +58,8 @@ func orphans() (list []int) {
 }
 
 func reapOrphans() {
-	family.Lock()
-	defer family.Unlock()
+	children.Lock()
+	defer children.Unlock()
 	for _, pid := range orphans() {
 		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 	}
@@ -67,8 +67,8 @@ func reapOrphans() {
 
 func countOrphans() int {
 	reapOrphans()
-	family.Lock()
-	defer family.Unlock()
+	children.Lock()
+	defer children.Unlock()
 	return len(orphans())
 }
 
@@ -79,13 +79,13 @@ func countOrphans() int {
 //   - the session of the handler's first process, while that is not waited for
 //   - a descriptor by which the tree lock is held: a mere descriptor of that
 //     file is that of a bystander
-//   - our child, and no child of ours: an orphan, see kin
+//   - our child, and no child of ours: an orphan, see orphanScope
 type remains struct {
-	runID  string
-	leader int // a child of ours that has ended and is not waited for; 0: there is none
-	kin    *kin
-	began  uint64 // orphans of before are others'
-	tree   string // "": nobody holds it
+	runID   string
+	leader  int // a child of ours that has ended and is not waited for; 0: there is none
+	orphans *orphanScope
+	began   uint64 // orphans of before are others'
+	tree    string // "": nobody holds it
 }
 
 // procStat is what /proc/PID/stat says of a process.
@@ -134,7 +134,7 @@ func (q *remains) find() (left []*os.Process) {
 			}
 		}
 	}
-	certain := q.kin != nil && q.kin.certain()
+	certain := q.orphans != nil && q.orphans.certain()
 	var tree unix.Stat_t
 	if q.tree != "" && unix.Stat(q.tree, &tree) != nil {
 		q.tree = ""
@@ -157,7 +157,7 @@ func (q *remains) find() (left []*os.Process) {
 			is = id == q.runID && id != ""
 		case q.leader != 0 && p.session == q.leader:
 			is = true
-		case inFamily(pid):
+		case isChild(pid):
 		case q.tree != "" && holds(pid, &tree):
 			is = true
 		case p.parent == os.Getpid():
@@ -205,7 +205,7 @@ func holds(pid int, want *unix.Stat_t) bool {
 // evict ends what is left of a handler, and returns when it has ended: with SIGTERM,
 // and SIGKILL when grace is over. Two searches in a row have to find nobody, as one
 // may miss a process that is started and whose parent ends meanwhile.
-func (r *room) evict(ctx context.Context, consumer string, q remains, grace time.Duration) error {
+func (r *dispatcher) evict(ctx context.Context, consumer string, q remains, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	said := map[int]bool{}
 	for nobody, pause := 0, evictPause; nobody < 2; {
@@ -250,11 +250,11 @@ func suffix(err error) string {
 	return ": " + err.Error()
 }
 
-// takeTree takes the consumer's tree lock. Who holds it is of a handler that has
-// not ended by itself; what is left of that is ended, and has ended when takeTree
+// lockTree takes the consumer's tree lock. Who holds it is of a handler that has
+// not ended by itself; what is left of that is ended, and has ended when lockTree
 // returns. Who holds it and cannot be found is waited for.
-func (r *room) takeTree(ctx context.Context, consumer string, q remains, grace time.Duration) (*tree, error) {
-	t := &tree{path: r.treePath(consumer)}
+func (r *dispatcher) lockTree(ctx context.Context, consumer string, q remains, grace time.Duration) (*treeLock, error) {
+	t := &treeLock{path: r.treeLockPath(consumer)}
 	for waits := false; ; waits = true {
 		l, err := lock.Try(t.path, lock.Exclusive)
 		if errors.Is(err, lock.ErrHeld) {
@@ -323,7 +323,7 @@ func findLeader(rec *record) *leader {
 // before it could note which that is: of those with the run's id the first that leads
 // a session, and has lost its parent.
 func unnotedLeader(rec *record) (pid int, began uint64) {
-	if rec.Turn || rec.Consumer == "" {
+	if rec.Manual || rec.Consumer == "" {
 		return 0, 0 // not of a supervisor that notes it
 	}
 	names, _ := filepath.Glob("/proc/[0-9]*")

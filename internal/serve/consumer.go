@@ -100,7 +100,7 @@ func (t *thread) turn(c *consumer) {
 	t.s.runs.Register(c.session, handle)
 	// The handler is no part of the lane's task: a reset disowns the task.
 	ctx := context.Background()
-	host := &dispatch.Host{Env: r.environment, Start: r.begin, Abort: r.abort, Stop: t.s.stop, Ends: t.s.ends, Ended: func(ok bool) {
+	host := &dispatch.Hooks{Env: r.environment, Start: r.begin, Abort: r.abort, Stop: t.s.stop, Ends: t.s.ends, Ended: func(ok bool) {
 		r.end()
 		t.s.stats.ended(lane.GlobalLane(c.lane), ok, waited, r.length())
 	}}

@@ -46,7 +46,7 @@ type Server struct {
 	log     *slog.Logger
 	queue   *lane.Queue
 	runs    *lane.Registry
-	guard   *dispatch.Guard
+	guard   *dispatch.Standby
 	notices *notices
 
 	stats   *stats
@@ -135,7 +135,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		}
 		defer s.web.close()
 	}
-	s.guard = dispatch.StartGuard(func(format string, args ...any) error {
+	s.guard = dispatch.StartStandby(func(format string, args ...any) error {
 		s.log.Warn(fmt.Sprintf(format, args...))
 		return nil
 	})
@@ -144,7 +144,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	for _, dir := range s.opts.Threads {
 		if _, err := s.add(dir, takeoverTime); err != nil {
 			s.close()
-			s.guard.Dismiss() // nothing has begun
+			s.guard.Stop() // nothing has begun
 			return 0, err
 		}
 	}
@@ -300,7 +300,7 @@ func (s *Server) drain() (left int) {
 	s.repeats.sum(0)
 	s.log.Info("drained", "running", left)
 	if left == 0 && !s.anyPending() {
-		s.guard.Dismiss()
+		s.guard.Stop()
 	}
 	return left
 }

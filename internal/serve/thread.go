@@ -20,7 +20,7 @@ type thread struct {
 	dir string
 	id  os.FileInfo // of the directory, which may have other paths
 	t   *engine.Thread
-	r   *dispatch.Resident
+	r   *dispatch.Server
 
 	mu          sync.Mutex
 	pings       *dispatch.Pings // both nil: not kept open, the sweep and file notices are all that wakes it
@@ -65,11 +65,11 @@ func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	r, err := dispatch.NewResident(ctx, e)
+	r, err := dispatch.NewServer(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	r.GuardedBy(s.guard)
+	r.UseStandby(s.guard)
 	t.t, t.r = e, r
 	if !s.keepOpen() {
 		r.Close() // the consumers' locks are enough for handlers to run once
@@ -244,7 +244,7 @@ func (t *thread) check() error {
 	changed := err != nil || now != t.seen
 	// A timer stands still while the host sleeps; the time of day does not.
 	changed = changed || !t.alarmAt.IsZero() && time.Now().After(t.alarmAt)
-	named := t.pings != nil && t.pings.Named()
+	named := t.pings != nil && t.pings.Reachable()
 	t.mu.Unlock()
 	if !named {
 		again, err := t.reopen()

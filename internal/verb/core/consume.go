@@ -73,7 +73,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	ctx, o.Signals = consume.CatchSignals(ctx)
 	defer o.Signals.Stop()
-	turn, err := dispatch.TakeTurn(ctx, t, consumer)
+	turn, err := dispatch.LockConsumer(ctx, t, consumer)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	o.Env = turn.Environment()
 	sum, err := consume.Run(ctx, t, consumer, o)
-	if gerr := turn.Give(context.WithoutCancel(ctx)); gerr != nil {
+	if gerr := turn.Release(context.WithoutCancel(ctx)); gerr != nil {
 		a.LogWarning("consume: consumer=%s handlers could not be started afterwards: %v", consumer, gerr)
 	}
 	if err != nil {

@@ -22,8 +22,8 @@ type Options struct {
 	MaxHandlers int
 }
 
-// room is a thread directory seen from here.
-type room struct {
+// dispatcher runs the handlers of one thread directory.
+type dispatcher struct {
 	t   *engine.Thread
 	log *jsonlog.Log
 	run string // <thread>/run
@@ -31,36 +31,36 @@ type room struct {
 
 	after     string             // the consumer whose handler made the push, see author
 	takeovers int                // how many supervisors in a row were killed before this one
-	kept      map[string]*output // by run: what was taken over of a killed supervisor, before anything else
+	inherited map[string]*output // by run: outputs taken over from a killed supervisor
 	busyTries int                // how often a look is tried when the thread is busy, 0: until it is done
 	unwritten unwritten
 }
 
-// residentSlots is how many slots a resident process has: no bound, as its own is
-// what counts.
-const residentSlots = 1 << 20
+// serverSlots is how many slots a server has: no bound, as its own is what counts.
+const serverSlots = 1 << 20
 
-func newRoom(t *engine.Thread, o Options) *room {
+func newDispatcher(t *engine.Thread, o Options) *dispatcher {
 	if o.MaxHandlers <= 0 {
 		o.MaxHandlers = 2 * runtime.NumCPU()
 	}
-	return &room{t: t, log: jsonlog.OpenLog(t.Dir()), run: filepath.Join(t.Dir(), "run"), max: o.MaxHandlers}
+	return &dispatcher{t: t, log: jsonlog.OpenLog(t.Dir()), run: filepath.Join(t.Dir(), "run"), max: o.MaxHandlers}
 }
 
-// path returns the consumer's file with the ending. Other rooms use names with a
-// leading dot in run/, which lock.Name does not give out.
-func (r *room) path(consumer, ending string) string {
+// path returns the consumer's file with the ending. Other packages use names with a
+// leading dot in run/, which lock.Name does not give out. The endings are known to
+// programs of other versions.
+func (r *dispatcher) path(consumer, ending string) string {
 	return filepath.Join(r.run, lock.Name(consumer)+ending)
 }
-func (r *room) lockPath(consumer string) string   { return r.path(consumer, ".lock") }
-func (r *room) busyPath(consumer string) string   { return r.path(consumer, ".busy") }
-func (r *room) treePath(consumer string) string   { return r.path(consumer, ".tree") }
-func (r *room) notePath(consumer string) string   { return r.path(consumer, ".json") }
-func (r *room) poppedPath(consumer string) string { return r.path(consumer, ".popped") }
-func (r *room) slotPath(i int) string             { return filepath.Join(r.run, "slots", strconv.Itoa(i)) }
+func (r *dispatcher) handlerLockPath(consumer string) string    { return r.path(consumer, ".lock") }
+func (r *dispatcher) supervisorLockPath(consumer string) string { return r.path(consumer, ".busy") }
+func (r *dispatcher) treeLockPath(consumer string) string       { return r.path(consumer, ".tree") }
+func (r *dispatcher) notePath(consumer string) string           { return r.path(consumer, ".json") }
+func (r *dispatcher) poppedPath(consumer string) string         { return r.path(consumer, ".popped") }
+func (r *dispatcher) slotPath(i int) string                     { return filepath.Join(r.run, "slots", strconv.Itoa(i)) }
 
 // prepare makes the directory of the locks, which may be deleted at any time.
-func (r *room) prepare() error {
+func (r *dispatcher) prepare() error {
 	if _, err := os.Stat(r.t.Dir()); err != nil {
 		return err // not ours to bring back
 	}
@@ -73,7 +73,7 @@ func (r *room) prepare() error {
 }
 
 // trySlot takes a free slot, and returns nil when there is none.
-func (r *room) trySlot() (*lock.File, error) {
+func (r *dispatcher) trySlot() (*lock.File, error) {
 	for i := range r.max {
 		l, err := lock.Try(r.slotPath(i), lock.Exclusive)
 		if err == nil || !errors.Is(err, lock.ErrHeld) {
@@ -93,10 +93,10 @@ func release(l *lock.File) {
 	l.Close()
 }
 
-// patiently calls look until the thread is not busy, each time with the engine's
+// retryBusy calls look until the thread is not busy, each time with the engine's
 // own wait of some seconds. In a process that was started to look there is nobody
 // to give ErrBusy to: a look that is given up would leave an event behind.
-func patiently[T any](ctx context.Context, r *room, look func() (T, error)) (T, error) {
+func retryBusy[T any](ctx context.Context, r *dispatcher, look func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		v, err := look()
 		if !errors.Is(err, engine.ErrBusy) || try == r.busyTries || ctx.Err() != nil {
@@ -105,14 +105,14 @@ func patiently[T any](ctx context.Context, r *room, look func() (T, error)) (T, 
 	}
 }
 
-func (r *room) due(ctx context.Context) ([]engine.Due, error) {
-	return patiently(ctx, r, func() ([]engine.Due, error) { return r.t.Due(ctx) })
+func (r *dispatcher) due(ctx context.Context) ([]engine.Due, error) {
+	return retryBusy(ctx, r, func() ([]engine.Due, error) { return r.t.Due(ctx) })
 }
 
 // dueFor looks at one consumer. One that is gone, or whose filter is broken, is
 // not due; the latter is logged.
-func (r *room) dueFor(ctx context.Context, consumer string, after int64) (engine.Due, error) {
-	d, err := patiently(ctx, r, func() (engine.Due, error) { return r.t.DueFor(ctx, consumer, after) })
+func (r *dispatcher) dueFor(ctx context.Context, consumer string, after int64) (engine.Due, error) {
+	d, err := retryBusy(ctx, r, func() (engine.Due, error) { return r.t.DueFor(ctx, consumer, after) })
 	if errors.Is(err, engine.ErrNoSubscription) {
 		return engine.Due{}, nil
 	}
@@ -123,12 +123,12 @@ func (r *room) dueFor(ctx context.Context, consumer string, after int64) (engine
 	return d, err
 }
 
-func (r *room) logBroken(consumer string, err error) {
+func (r *dispatcher) logBroken(consumer string, err error) {
 	r.log.Warn("dispatch: consumer=%s skipped (filter: %v)", consumer, err)
 }
 
 // report logs an error that stops work on one consumer but not on the others.
-func (r *room) report(consumer string, err error) {
+func (r *dispatcher) report(consumer string, err error) {
 	r.noteTrouble(err)
 	r.log.Error("supervise: consumer=%s %v", consumer, err)
 }

@@ -10,44 +10,44 @@ import (
 	"thread/lock"
 )
 
-// ErrHandled says that a consumer's turn is somebody else's: its handler runs,
-// waits to be retried, or another process has taken the turn.
+// ErrHandled says that a consumer is locked: its handler runs or waits to be retried,
+// or another process has its ConsumerLock.
 var ErrHandled = errors.New("the consumer is being handled")
 
-// Turn is the right to be the only one who works for a consumer. It is for a
-// process that does a handler's work, be it the handler or started by hand.
-type Turn struct {
-	r        *room
+// ConsumerLock lets one process at a time work for a consumer. It is for a process that
+// does a handler's work, be it the handler or started by hand.
+type ConsumerLock struct {
+	r        *dispatcher
 	consumer string
 	runID    string     // "" in the consumer's own handler
-	own      *lock.File // against others who ask for the turn, in a handler too
+	own      *lock.File // against others who lock the consumer, in a handler too
 	c        *claim     // nil in the consumer's own handler, whose supervisor has it
-	guard    *guardian  // takes over if this process is killed
-	newest   int64      // when the turn was taken
+	standby  *standby   // takes over if this process is killed
+	newest   int64      // when the consumer was locked
 	retried  int64
 }
 
-// TakeTurn takes the turn of consumer without waiting, or returns ErrHandled. In
-// the consumer's own handler the turn is that of its supervisor; of several
-// processes of one handler one gets it.
-func TakeTurn(ctx context.Context, t *engine.Thread, consumer string) (*Turn, error) {
-	r := newRoom(t, Options{})
+// LockConsumer locks consumer without waiting, or returns ErrHandled. In the consumer's
+// own handler its supervisor has the lock already; of several processes of one handler
+// one gets a ConsumerLock.
+func LockConsumer(ctx context.Context, t *engine.Thread, consumer string) (*ConsumerLock, error) {
+	r := newDispatcher(t, Options{})
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	turn := &Turn{r: r, consumer: consumer}
-	own, err := tryTurn(r.path(consumer, ".turn"))
+	held := &ConsumerLock{r: r, consumer: consumer}
+	own, err := tryLock(r.path(consumer, ".turn"))
 	if err != nil {
 		return nil, err
 	}
-	turn.own = own
-	if turn.Supervised() {
-		return turn, nil
+	held.own = own
+	if held.Supervised() {
+		return held, nil
 	}
 	c := &claim{}
 	c.lock, c.record, err = r.tryLocks(consumer)
 	if err == nil {
-		c.busy, err = tryTurn(r.busyPath(consumer))
+		c.supervisorLock, err = tryLock(r.supervisorLockPath(consumer))
 	}
 	if err == nil {
 		err = r.clearFor(ctx, consumer, c.record)
@@ -57,8 +57,8 @@ func TakeTurn(ctx context.Context, t *engine.Thread, consumer string) (*Turn, er
 		d, err = r.t.DueFor(ctx, consumer, 0)
 	}
 	if err == nil {
-		turn.runID = newRunID()
-		err = writeRecord(c.record, &record{note: note{RunID: turn.runID}, Consumer: consumer, Turn: true})
+		held.runID = newRunID()
+		err = writeRecord(c.record, &record{note: note{RunID: held.runID}, Consumer: consumer, Manual: true})
 	}
 	if err != nil {
 		c.drop()
@@ -68,18 +68,18 @@ func TakeTurn(ctx context.Context, t *engine.Thread, consumer string) (*Turn, er
 		}
 		return nil, err
 	}
-	turn.c, turn.newest, turn.retried = c, d.Newest, d.Retried
-	// The guard would run handlers.
+	held.c, held.newest, held.retried = c, d.Newest, d.Retried
+	// The standby would run handlers.
 	if os.Getenv(envDispatch) != wakeNone && Own(t.Dir()) == nil {
-		turn.guard = newGuardian(r)
-		turn.guard.start()
+		held.standby = newStandby(r)
+		held.standby.start()
 	}
-	return turn, nil
+	return held, nil
 }
 
 // clearFor ends what is left of a run that has lost its supervisor, if its handler
 // has ended. One that goes on is left to a dispatch: ErrHandled.
-func (r *room) clearFor(ctx context.Context, consumer string, file *lock.File) error {
+func (r *dispatcher) clearFor(ctx context.Context, consumer string, file *lock.File) error {
 	n := r.readNote(consumer)
 	lost := lostRun(readRecord(file), n)
 	if lost == nil {
@@ -91,7 +91,7 @@ func (r *room) clearFor(ctx context.Context, consumer string, file *lock.File) e
 	}
 	limited, cancel := context.WithTimeout(ctx, 2*killGrace)
 	defer cancel()
-	h := &handler{room: r, rec: lost, due: engine.Due{Subscription: engine.Subscription{Consumer: consumer}}}
+	h := &handler{dispatcher: r, rec: lost, due: engine.Due{Subscription: engine.Subscription{Consumer: consumer}}}
 	if err := h.clear(limited, killGrace); err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
 			return ErrHandled
@@ -106,16 +106,16 @@ func (r *room) clearFor(ctx context.Context, consumer string, file *lock.File) e
 	return r.writeNote(consumer, n)
 }
 
-// Environment is what those who work for the turn have to have in theirs, to be
+// Environment is what those who work under the lock have to have in theirs, to be
 // found if this process is killed.
-func (t *Turn) Environment() []string {
+func (t *ConsumerLock) Environment() []string {
 	if t.runID == "" {
 		return nil
 	}
 	return []string{envRunID + "=" + t.runID}
 }
 
-func tryTurn(path string) (*lock.File, error) {
+func tryLock(path string) (*lock.File, error) {
 	l, err := lock.Try(path, lock.Exclusive)
 	if errors.Is(err, lock.ErrHeld) {
 		return nil, ErrHandled
@@ -126,7 +126,7 @@ func tryTurn(path string) (*lock.File, error) {
 // Supervised reports whether this process belongs to the consumer's running
 // handler, so that a supervisor looks after it. The environment alone does not
 // say so: it goes on to whatever a handler leaves behind.
-func (t *Turn) Supervised() bool {
+func (t *ConsumerLock) Supervised() bool {
 	if t.c != nil || os.Getenv(envConsumer) != t.consumer || !t.r.inHandler() {
 		return false
 	}
@@ -135,10 +135,10 @@ func (t *Turn) Supervised() bool {
 	return err == nil && run != "" && s.Running && s.RunID == run
 }
 
-// Give gives the turn back, and then does what everybody does who releases a
-// consumer's lock: it looks again. An event that came since the turn was taken,
+// Release releases the lock, and then does what everybody does who releases a
+// consumer's lock: it looks again. An event that came since the consumer was locked,
 // and a dead letter that was sent back, had a dispatch that saw the lock held.
-func (t *Turn) Give(ctx context.Context) error {
+func (t *ConsumerLock) Release(ctx context.Context) error {
 	release(t.own)
 	if t.c == nil {
 		return nil
@@ -152,8 +152,8 @@ func (t *Turn) Give(ctx context.Context) error {
 	if err == nil && d.First != 0 {
 		err = Wake(ctx, t.r.t, t.consumer)
 	}
-	if t.guard != nil && err == nil {
-		t.guard.dismiss() // else it looks
+	if t.standby != nil && err == nil {
+		t.standby.stop() // else it looks
 	}
 	return err
 }

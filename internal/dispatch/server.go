@@ -12,14 +12,14 @@ import (
 	"thread/lock"
 )
 
-// Resident runs the handlers of one thread within a process that stays. It holds
+// Server runs the handlers of one thread within a process that stays. It holds
 // the same locks as a supervisor, so both may be at work on one thread. The
 // caller decides when a consumer runs and how many run at once, and it looks at
 // all consumers (Due) whenever an Outcome says so.
-type Resident struct {
-	*room
-	lock  *lock.File
-	guard *guardian // nil: none is told of the runs
+type Server struct {
+	*dispatcher
+	lock    *lock.File
+	standby *standby // nil: there is none
 }
 
 // AdoptOrphans makes this process the parent of what its handlers' processes leave,
@@ -27,17 +27,17 @@ type Resident struct {
 // a program all of whose children are started by this package.
 func AdoptOrphans() { adoptOrphans() }
 
-// GuardedBy lets the guard know of the runs, so that it keeps what they print.
-func (r *Resident) GuardedBy(g *Guard) { r.guard = g.g }
+// UseStandby makes the runs known to the standby, so that it goes on to copy what they
+// print.
+func (r *Server) UseStandby(g *Standby) { r.standby = g.s }
 
-const residentPause = 10 * time.Millisecond
+const serverLockPause = 10 * time.Millisecond
 
-// NewResident makes this process the one that is resident for the thread, until
-// Close. It waits for another one to end, and returns ErrServed when ctx ends
+// NewServer makes this process the server of the thread, until Close. It waits for another one to end, and returns ErrServed when ctx ends
 // first, and an OwnerError at once in a thread of another account. Some wait is always in place: a child that a killed process was just
 // starting holds its locks until it is a program of its own.
-func NewResident(ctx context.Context, t *engine.Thread) (*Resident, error) {
-	r := &Resident{room: newRoom(t, Options{MaxHandlers: residentSlots})}
+func NewServer(ctx context.Context, t *engine.Thread) (*Server, error) {
+	r := &Server{dispatcher: newDispatcher(t, Options{MaxHandlers: serverSlots})}
 	if err := Own(t.Dir()); err != nil {
 		return nil, err
 	}
@@ -56,16 +56,16 @@ func NewResident(ctx context.Context, t *engine.Thread) (*Resident, error) {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("%w: %s", ErrServed, t.Dir())
 		}
-		wait(ctx, residentPause)
+		wait(ctx, serverLockPause)
 	}
 }
 
-// Close lets another process be the resident one. Turns under way go on.
-func (r *Resident) Close() { release(r.lock) }
+// Close lets another process be the server. Runs in progress go on.
+func (r *Server) Close() { release(r.lock) }
 
 // Renew takes the lock of NewResident again if run/ was deleted, which it may be
 // at any time.
-func (r *Resident) Renew() error {
+func (r *Server) Renew() error {
 	if err := Own(r.t.Dir()); err != nil {
 		return err // it is another directory by now
 	}
@@ -86,7 +86,7 @@ func (r *Resident) Renew() error {
 }
 
 // Listen opens the socket for the thread's pings.
-func (r *Resident) Listen() (*Pings, error) {
+func (r *Server) Listen() (*Pings, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (r *Resident) Listen() (*Pings, error) {
 // Due returns the consumers that have unread events. Those whose filter is broken
 // are logged and left out. Due returns ErrBusy after the engine's wait: the
 // caller has other threads to look at, and comes back.
-func (r *Resident) Due(ctx context.Context) (due []engine.Due, err error) {
+func (r *Server) Due(ctx context.Context) (due []engine.Due, err error) {
 	all, err := r.t.Due(ctx)
 	for _, d := range all {
 		if d.Err != nil {
@@ -110,22 +110,22 @@ func (r *Resident) Due(ctx context.Context) (due []engine.Due, err error) {
 
 // Pending reports whether a consumer has something to be run for without another
 // push or server.
-func (r *Resident) Pending(ctx context.Context) (bool, error) {
+func (r *Server) Pending(ctx context.Context) (bool, error) {
 	due, err := r.t.Due(ctx)
-	others := newRoom(r.t, Options{})
+	others := newDispatcher(r.t, Options{})
 	for _, d := range due {
 		if d.Err != nil {
 			continue
 		}
-		if pending, err := others.wantFresh(ctx, d, others.readNote(d.Consumer)); pending || err != nil {
+		if pending, err := others.ruleNew(ctx, d, others.readNote(d.Consumer)); pending || err != nil {
 			return true, err
 		}
 	}
 	return false, err
 }
 
-// Host is what a resident process adds to one run. A nil Abort never fires.
-type Host struct {
+// Hooks is what a server adds to one run. A nil Abort never fires.
+type Hooks struct {
 	Env   func() []string // called before the handler starts; added to its environment
 	Ended func(ok bool)   // called when it has ended, before another can run; nil for nobody
 	Abort <-chan struct{} // closed: end the handler as if its time was up
@@ -140,7 +140,7 @@ type Host struct {
 }
 
 // stops reports whether a consumer is to be left.
-func (h *Host) stops() bool { return h != nil && h.Ends != nil && h.Ends() }
+func (h *Hooks) stops() bool { return h != nil && h.Ends != nil && h.Ends() }
 
 // Outcome says what came of a Run or a Resume.
 type Outcome struct {
@@ -160,7 +160,7 @@ type Retry struct {
 // Release gives the right back, and its descriptor. The note still says how often
 // the consumer has failed, and a Run at Retry.At goes on from there; until then
 // another process may run it.
-func (r *Retry) Release() { release(r.waiter.busy) }
+func (r *Retry) Release() { release(r.waiter.supervisorLock) }
 
 // Run runs the consumer's handler once, if it has unread events and nobody else
 // runs it, and returns when the handler has ended. With fresh, a consumer that
@@ -169,18 +169,18 @@ func (r *Retry) Release() { release(r.waiter.busy) }
 //
 // When ctx ends, Run returns while the handler goes on, and this process has to
 // end.
-func (r *Resident) Run(ctx context.Context, consumer string, fresh bool, host *Host) (Outcome, error) {
+func (r *Server) Run(ctx context.Context, consumer string, onlyNew bool, hooks *Hooks) (Outcome, error) {
 	if err := r.prepare(); err != nil {
 		return Outcome{}, err
 	}
-	wanted := r.wantPending
-	if fresh {
-		wanted = r.wantFresh
+	rule := r.rulePending
+	if onlyNew {
+		rule = r.ruleNew
 	}
-	s := r.supervisor(host)
-	c, a, err := r.claim(ctx, consumer, wanted)
+	s := r.supervisor(hooks)
+	c, a, err := r.claim(ctx, consumer, rule)
 	if c == nil {
-		return Outcome{Look: a == undecided}, err
+		return Outcome{Look: a == recheck}, err
 	}
 	if c.lost == nil {
 		s.logSpawned(c)
@@ -189,8 +189,8 @@ func (r *Resident) Run(ctx context.Context, consumer string, fresh bool, host *H
 }
 
 // Resume runs the consumer of a retry again.
-func (r *Resident) Resume(ctx context.Context, retry *Retry, host *Host) (Outcome, error) {
-	s := r.supervisor(host)
+func (r *Server) Resume(ctx context.Context, retry *Retry, hooks *Hooks) (Outcome, error) {
+	s := r.supervisor(hooks)
 	s.waiting[retry.Consumer] = retry.waiter
 	c, err := s.resume(ctx, retry.Consumer)
 	if c == nil {
@@ -200,58 +200,58 @@ func (r *Resident) Resume(ctx context.Context, retry *Retry, host *Host) (Outcom
 	return s.turn(ctx, c)
 }
 
-// supervisor returns one for a single turn. It has no guard: the process has.
-func (r *Resident) supervisor(host *Host) *supervisor {
-	if host == nil {
-		host = &Host{}
+// supervisor returns one for a single run. It has no standby: the process has.
+func (r *Server) supervisor(hooks *Hooks) *supervisor {
+	if hooks == nil {
+		hooks = &Hooks{}
 	}
-	return &supervisor{room: r.room, waiting: map[string]*waiter{}, host: host, guard: r.guard}
+	return &supervisor{dispatcher: r.dispatcher, waiting: map[string]*waiter{}, hooks: hooks, standby: r.standby}
 }
 
 func (s *supervisor) turn(ctx context.Context, c *claim) (Outcome, error) {
 	t := Outcome{Ran: true, Look: true}
-	w, err := s.serve(ctx, c)
+	w, err := s.attempt(ctx, c)
 	if w != nil {
 		t.Retry = &Retry{Consumer: c.due.Consumer, At: w.at, waiter: w}
 	}
 	return t, err
 }
 
-// Guard is the guard of a resident process: it takes over in all of the threads
-// it was told of when this process ends, however that happens.
-type Guard struct{ g *guardian }
+// Standby is the standby of a server: it takes over in all of the threads added to it
+// when this process ends, however that happens.
+type Standby struct{ s *standby }
 
-// StartGuard starts it. warn is told when there is none.
-func StartGuard(warn func(format string, args ...any) error) *Guard {
-	g := &Guard{&guardian{warn: warn, note: func(string, ...any) error { return nil }, gone: make(chan struct{}),
-		args: []string{superviseVerb, modeHost}}}
-	g.g.start()
+// StartStandby starts it. warn is called when there is none.
+func StartStandby(warn func(format string, args ...any) error) *Standby {
+	g := &Standby{&standby{warn: warn, debug: func(string, ...any) error { return nil }, exited: make(chan struct{}),
+		args: []string{superviseVerb, modeServerStandby}}}
+	g.s.start()
 	return g
 }
 
-// Add tells the guard of a thread directory, given by its absolute path.
-func (g *Guard) Add(dir string) { g.g.add(dir) }
+// Add adds a thread directory, given by its absolute path.
+func (g *Standby) Add(dir string) { g.s.addDir(dir) }
 
-// Dismiss tells the guard that there is nothing to take over.
-func (g *Guard) Dismiss() { g.g.dismiss() }
+// Stop ends the standby, as there is nothing to take over.
+func (g *Standby) Stop() { g.s.stop() }
 
-// guardHost is the guard's side.
-func guardHost(ctx context.Context, parent int) error {
-	told, goes, err := readTold(readLink)
-	if goes || err != nil {
+// runServerStandby is the standby process of a server.
+func runServerStandby(ctx context.Context, parent int) error {
+	state, stop, err := readState(readLink)
+	if stop || err != nil {
 		return err
 	}
 	adoptOrphans()
-	rooms := make([]*room, 0, len(told.dirs))
+	rooms := make([]*dispatcher, 0, len(state.dirs))
 	var all sync.WaitGroup
-	for _, dir := range told.dirs {
+	for _, dir := range state.dirs {
 		t, err := openThread(ctx, dir)
 		if err != nil {
 			continue // gone
 		}
-		r := newRoom(t, Options{})
+		r := newDispatcher(t, Options{})
 		rooms = append(rooms, r)
-		outputs := r.keepOutputs(told.runs)
+		outputs := r.copyOutputs(state.runs)
 		all.Go(outputs.Wait)
 	}
 	awaitParent(parent)
@@ -260,12 +260,12 @@ func guardHost(ctx context.Context, parent int) error {
 			continue // there is a successor
 		}
 		s := newSupervisor(r)
-		s.lost = told.of(r.t.Dir())
+		s.lost = state.consumersIn(r.t.Dir())
 		due, err := r.due(ctx)
 		if err == nil && len(due) == 0 && len(s.lost) == 0 {
 			continue
 		}
-		r.log.Warn("supervise: the resident process ended, taking over")
+		r.log.Warn("supervise: the server ended, taking over")
 		all.Go(func() {
 			if err := s.work(ctx); err != nil {
 				r.log.Error("supervise: %v", err)

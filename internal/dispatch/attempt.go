@@ -36,22 +36,22 @@ const (
 // lost its supervisor, decides what follows, and gives the claim back. It returns the
 // right to run the consumer later if that is what follows. An error of one consumer
 // is logged, not returned.
-func (s *supervisor) serve(ctx context.Context, c *claim) (*waiter, error) {
+func (s *supervisor) attempt(ctx context.Context, c *claim) (*waiter, error) {
 	consumer := c.due.Consumer
 	if c.due.First == 0 && c.lost == nil { // unsubscribed or acked since the dispatch saw it
 		c.drop()
 		return nil, nil
 	}
-	if c.busy == nil {
+	if c.supervisorLock == nil {
 		var err error
-		if c.busy, err = lock.Open(ctx, s.busyPath(consumer), lock.Exclusive); err != nil {
+		if c.supervisorLock, err = lock.Open(ctx, s.supervisorLockPath(consumer), lock.Exclusive); err != nil {
 			c.drop()
 			return nil, err
 		}
 	}
-	h := &handler{room: s.room, due: c.due, file: c.record, guards: s.guard, host: s.host, kin: beginRun()}
-	defer h.kin.end()
-	if c.lost != nil && c.lost.Turn {
+	h := &handler{dispatcher: s.dispatcher, due: c.due, file: c.record, standby: s.standby, hooks: s.hooks, orphans: beginRun()}
+	defer h.orphans.end()
+	if c.lost != nil && c.lost.Manual {
 		// No run: what is left of it is ended, and the consumer is run as if it had not been.
 		h.rec = c.lost
 		err := h.clear(ctx, killGrace)
@@ -108,7 +108,7 @@ func (s *supervisor) conclude(ctx context.Context, c *claim, h *handler, x exit)
 	}
 
 	after, err := s.dueFor(ctx, consumer, 0)
-	e := ending{ok: x.ok, stopped: x.stopped || s.host.stops(), moved: after.Progress.From() > h.rec.From, pending: after.First != 0}
+	e := ending{ok: x.ok, stopped: x.stopped || s.hooks.stops(), moved: after.Progress.From() > h.rec.From, pending: after.First != 0}
 	if x.unknown {
 		e.ok = e.moved || !e.pending
 	}
@@ -117,8 +117,8 @@ func (s *supervisor) conclude(ctx context.Context, c *claim, h *handler, x exit)
 		newer, err = s.dueFor(ctx, consumer, h.rec.Seen)
 		e.fresh = newer.First != 0 || after.Retried != h.rec.SeenRetried
 	}
-	if s.host != nil && s.host.Ended != nil {
-		s.host.Ended(e.ok)
+	if s.hooks != nil && s.hooks.Ended != nil {
+		s.hooks.Ended(e.ok)
 	}
 	if err != nil {
 		c.drop()
@@ -178,8 +178,8 @@ func (h *handler) environment() []string {
 	env := append(slices.DeleteFunc(os.Environ(), ofService), envDir+"="+h.t.Dir(), envConsumer+"="+h.due.Consumer,
 		envLastAcked+"="+strconv.FormatInt(h.due.Progress.LastAcked, 10), envRunID+"="+h.runID(), envPopped+"="+popped)
 	env = append(env, "PATH="+handlerPath())
-	if h.host != nil && h.host.Env != nil {
-		env = append(env, h.host.Env()...)
+	if h.hooks != nil && h.hooks.Env != nil {
+		env = append(env, h.hooks.Env()...)
 	}
 	return env
 }
