@@ -8,8 +8,8 @@ import (
 )
 
 // permitted says what each package may import besides the standard library,
-// from the ground floor up: imports point down only, and rooms on one floor do
-// not know each other (docs/ARCHITECTURE.md). A module stands for all its
+// from the ground floor up: imports point down only, and packages on one floor
+// do not know each other (docs/ARCHITECTURE.md). A module stands for all its
 // packages.
 //
 // Do not extend a line to make a build pass. A new import is a decision about

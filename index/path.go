@@ -10,7 +10,7 @@ import (
 )
 
 // bbolt follows the page numbers that it finds in branch pages without looking
-// where it has been. A card that lost writes, or a flipped bit, can turn a tree
+// where it has been. A disk that lost writes, or a flipped bit, can turn a tree
 // into a loop, and then a search ends in a stack that overflows and a step to the
 // next key in memory that runs out; neither can be recovered from. So the path
 // that bbolt is about to take is walked here first, with its length bounded.

@@ -14,7 +14,7 @@ import (
 )
 
 // disk is a directory as a file system that promises as little as possible would
-// keep it: only what was synced is sure, of a file or of a directory's names. What
+// keep it: only what was synced is certain, of a file or of a directory's names. What
 // was written since may have reached the medium in part, in any order, torn at
 // sectors of 512 bytes.
 type disk struct {
@@ -113,7 +113,7 @@ func (d *disk) syncDir(dir string) {
 }
 
 // cutOff writes what a loss of power could leave into dir, with the paths below
-// root. keep decides for each thing that is not sure whether it reached the
+// root. keep decides for each thing that is not synced whether it reached the
 // medium.
 func (d *disk) cutOff(t *testing.T, root, dir string, r *rand.Rand, keep func() bool) {
 	names := maps.Clone(d.synced)

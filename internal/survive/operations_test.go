@@ -222,7 +222,7 @@ func files(t *testing.T, dir string) {
 	}
 }
 
-// overdue is a thread with two delayed events whose time is over, and a schedule
+// withDueEvents makes a thread with two delayed events whose time is over, and a schedule
 // of which a time is.
 func withDueEvents(t *testing.T, dir string) {
 	fresh(t, dir)

@@ -67,22 +67,22 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		log.Warn("consume: consumer=%s %s", consumer, line)
 		fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(line))
 	}
-	// First: without a subscription there is nothing to take a turn for.
+	// First: without a subscription there is nothing to lock.
 	if _, err := t.DueFor(ctx, consumer, 0); err != nil {
 		return err
 	}
 	ctx, o.Signals = consume.CatchSignals(ctx)
 	defer o.Signals.Stop()
-	turn, err := dispatch.LockConsumer(ctx, t, consumer)
+	held, err := dispatch.LockConsumer(ctx, t, consumer)
 	if err != nil {
 		return err
 	}
-	if turn.Supervised() && o.Mode == consume.Once {
+	if held.Supervised() && o.Mode == consume.Once {
 		o.Mode = consume.UntilEmpty // its supervisor takes an end for the end of the work
 	}
-	o.Env = turn.Environment()
+	o.Env = held.Environment()
 	sum, err := consume.Run(ctx, t, consumer, o)
-	if gerr := turn.Release(context.WithoutCancel(ctx)); gerr != nil {
+	if gerr := held.Release(context.WithoutCancel(ctx)); gerr != nil {
 		a.LogWarning("consume: consumer=%s handlers could not be started afterwards: %v", consumer, gerr)
 	}
 	if err != nil {
