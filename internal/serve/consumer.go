@@ -78,7 +78,7 @@ func (t *thread) submit(c *consumer) {
 		}
 		return nil
 	})
-	if err != nil { // draining: it stays due, which the guard sees
+	if err != nil { // draining: it stays due, which the standby sees
 		t.s.log.Debug("not queued", "thread", t.dir, "consumer", c.name, "error", err)
 	}
 }

@@ -4,7 +4,7 @@
 //
 // Nothing depends on it. Its handlers run under the locks of package dispatch, so
 // that beside it, before it and after it one-shot dispatches may be at work. What
-// is lost when it is killed is nothing but time: its guard takes over.
+// is lost when it is killed is nothing but time: its standby takes over.
 //
 // # What wakes it
 //

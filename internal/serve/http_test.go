@@ -374,5 +374,5 @@ func TestHealthWhileDraining(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	s.guard.Stop()
+	s.standby.Stop()
 }

@@ -46,7 +46,7 @@ type Server struct {
 	log     *slog.Logger
 	queue   *lane.Queue
 	runs    *lane.Registry
-	guard   *dispatch.Standby
+	standby *dispatch.Standby
 	notices *notices
 
 	stats   *stats
@@ -123,7 +123,7 @@ func (s *Server) Reset() {
 // Run serves until ctx ends. Then it takes nothing more, waits for the running
 // handlers for at most Options.Drain, ends those that go on, and returns how many
 // even that has not ended. The process has to end then. What had not been begun is
-// taken over by the guard; a handler that ran when the server was told to end is run
+// taken over by the standby; a handler that ran when the server was told to end is run
 // again by the next push or server only.
 //
 // Run returns an error at once when a thread of Options.Threads cannot be served,
@@ -135,7 +135,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		}
 		defer s.web.close()
 	}
-	s.guard = dispatch.StartStandby(func(format string, args ...any) error {
+	s.standby = dispatch.StartStandby(func(format string, args ...any) error {
 		s.log.Warn(fmt.Sprintf(format, args...))
 		return nil
 	})
@@ -144,7 +144,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	for _, dir := range s.opts.Threads {
 		if _, err := s.add(dir, takeoverTime); err != nil {
 			s.close()
-			s.guard.Stop() // nothing has begun
+			s.standby.Stop() // nothing has begun
 			return 0, err
 		}
 	}
@@ -195,7 +195,7 @@ func (s *Server) add(dir string, wait time.Duration) (*thread, error) {
 	}
 	s.threads[dir] = t
 	s.mu.Unlock()
-	s.guard.Add(dir)
+	s.standby.Add(dir)
 	s.notices.add(dir)
 	return t, nil
 }
@@ -278,7 +278,7 @@ func (s *Server) ends() bool {
 const stopTime = 10 * time.Second
 
 // drain ends the work. What waits in the lanes is in the databases too, so it is
-// let go; the guard finds it there.
+// let go; the standby finds it there.
 func (s *Server) drain() (left int) {
 	s.log.Info("draining", "running", s.queue.Active(), "queued", s.queue.Total()-s.queue.Active())
 	s.close()
@@ -300,7 +300,7 @@ func (s *Server) drain() (left int) {
 	s.repeats.sum(0)
 	s.log.Info("drained", "running", left)
 	if left == 0 && !s.anyPending() {
-		s.guard.Stop()
+		s.standby.Stop()
 	}
 	return left
 }
@@ -313,7 +313,7 @@ func (s *Server) awaitIdle(limit time.Duration) bool {
 	return s.runs.WaitIdle(context.Background(), time.Until(deadline)) && idle
 }
 
-// anyPending reports whether something is to be run by the guard, or may be. What
+// anyPending reports whether something is to be run by the standby, or may be. What
 // comes later than that finds no socket, and is started without a server.
 func (s *Server) anyPending() bool {
 	for _, t := range s.all() {

@@ -69,7 +69,7 @@ func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.UseStandby(s.guard)
+	r.UseStandby(s.standby)
 	t.t, t.r = e, r
 	if !s.keepOpen() {
 		r.Close() // the consumers' locks are enough for handlers to run once
