@@ -34,17 +34,23 @@ var permitted = map[string]string{
 	"thread/lane":           "",
 	"thread/internal/watch": "github.com/fsnotify/fsnotify",
 
-	"thread/engine": "thread/event thread/filter thread/index thread/internal/durable thread/internal/duration thread/internal/planted thread/internal/target thread/internal/watch thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
+	"thread/internal/store":           "thread/event thread/filter thread/index",
+	"thread/internal/store/bolt/disk": "thread/event thread/index thread/internal/store thread/jsonlog",
+	"thread/internal/store/bolt":      "thread/event thread/filter thread/index thread/internal/durable thread/internal/planted thread/internal/store thread/internal/store/bolt/disk thread/internal/target thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
+
+	"thread/engine": "thread/event thread/filter thread/index thread/internal/duration thread/internal/planted thread/internal/store thread/internal/store/bolt thread/internal/watch thread/lock github.com/robfig/cron/v3",
+
+	"thread/internal/fsck": "thread/engine thread/event thread/index thread/internal/durable thread/internal/store thread/internal/store/bolt thread/internal/store/bolt/disk thread/jsonlog thread/lock",
 
 	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/internal/consume":  "thread/engine thread/internal/watch",
-	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
+	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/store thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
 
 	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock github.com/coreos/go-systemd/v22/daemon github.com/prometheus/client_golang golang.org/x/sys",
 
-	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
+	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/store thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 
-	"thread/internal/verb/core":   "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/target thread/internal/watch thread/jsonlog",
+	"thread/internal/verb/core":   "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/fsck thread/internal/target thread/internal/watch thread/jsonlog",
 	"thread/internal/verb/sqlite": "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target",
 	"thread/internal/verb/serve":  "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane github.com/coreos/go-systemd/v22/daemon gopkg.in/natefinch/lumberjack.v2",
 

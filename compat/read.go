@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"thread/engine"
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // cell is a value of a column with its storage class (sqlite.org/datatype3.html).
@@ -97,7 +98,7 @@ func readEvents(ctx context.Context, q querier, r *Report, to chan<- []event.Eve
 }
 
 type subscription struct {
-	engine.Subscription
+	store.Subscription
 	rowid int64
 }
 
@@ -143,7 +144,7 @@ func readSubscriptions(ctx context.Context, q querier, r *Report) (list []subscr
 }
 
 type progress struct {
-	engine.ConsumerProgress
+	bolt.ConsumerProgress
 	rowid int64
 }
 

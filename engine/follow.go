@@ -40,7 +40,7 @@ func (t *Thread) Follow(ctx context.Context, after int64, filter string) iter.Se
 	return func(yield func(event.Event, error) bool) {
 		f := follower{t: t, filter: filter, after: after, looked: -1}
 		// The watcher comes first: then nothing falls between the first read and it.
-		if w, err := newWatcher(t.dir); err == nil {
+		if w, err := newWatcher(t.Dir()); err == nil {
 			defer w.Close()
 			f.watcher = w
 		}

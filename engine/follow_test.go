@@ -122,11 +122,11 @@ func TestFollowEnds(t *testing.T) {
 		"context": {0, "", func(_ *Thread, cancel context.CancelCauseFunc) { cancel(gone) }, func(err error) bool { return errors.Is(err, gone) }},
 		"closed": {0, "", func(th *Thread, _ context.CancelCauseFunc) {
 			th.Close()
-			if other, err := Open(th.dir); err == nil { // and only a read notices it
+			if other, err := Open(th.Dir()); err == nil { // and only a read notices it
 				_, _ = other.Push(ctx, event.Draft{Source: "s", Type: "m"})
 			}
 		}, func(err error) bool { return errors.Is(err, ErrClosed) }},
-		"deleted": {0, "", func(th *Thread, _ context.CancelCauseFunc) { _ = Destroy(th.dir) }, func(err error) bool { return errors.Is(err, ErrNotThread) }},
+		"deleted": {0, "", func(th *Thread, _ context.CancelCauseFunc) { _ = Destroy(th.Dir()) }, func(err error) bool { return errors.Is(err, ErrNotThread) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			th, err := Init(filepath.Join(t.TempDir(), "thread"))

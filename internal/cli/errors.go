@@ -14,6 +14,7 @@ import (
 	"thread/event"
 	"thread/filter"
 	"thread/internal/dispatch"
+	"thread/internal/store"
 	"thread/internal/target"
 	"thread/lock"
 )
@@ -147,7 +148,7 @@ func (a *App) errorWords() []Rule {
 		{engine.ErrByteOrder, 1, "", "export it with thread on such a host and import it here"},
 		{engine.ErrUnknownOutcome, 1, "", "it may or may not be stored: check with thread peek before retrying"},
 		{engine.ErrBusy, 1, "thread is busy", "retry"},
-		{engine.ErrNothingSaved, 1, "", a.emptyOr("put a copy of the directory in its place, or start another thread with thread init")},
+		{store.ErrNothingSaved, 1, "", a.emptyOr("put a copy of the directory in its place, or start another thread with thread init")},
 		{engine.ErrCorrupt, 1, "", "run thread repair --thread " + ShellWord(a.Dir) + " --to <new directory>"},
 		{engine.ErrNoSubscription, 1, "", "run thread subscribe, or see the consumers with thread info --thread " + a.Dir},
 		{engine.ErrPaused, 1, "", "run thread resume"},

@@ -164,7 +164,7 @@ func check(t *testing.T, th *engine.Thread, log, when, place string, batch int) 
 	if c := info.Subscriptions[0]; c.LastAcked != events || c.Dead != 1 || c.Failing != 0 {
 		t.Errorf("%s: progress %d, %d dead, failing %d", when, c.LastAcked, c.Dead, c.Failing)
 	}
-	for l, err := range th.DeadLetters(ctx, engine.Letters{}) {
+	for l, err := range th.DeadLetters(ctx, engine.DeadLetterQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

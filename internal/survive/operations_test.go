@@ -12,6 +12,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/fsck"
 )
 
 // operation is one command whose every step is made to fail. In the arguments D
@@ -96,7 +97,7 @@ func halfBatch(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := th.Check(ctx)
+		report, err := fsck.Check(ctx, th)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/fsck"
 )
 
 type checkCmd struct {
@@ -41,14 +41,14 @@ func (c *checkCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	report, err := t.Check(ctx)
+	report, err := fsck.Check(ctx, t)
 	if err != nil {
 		return err
 	}
-	var fixed []engine.FixedFile
+	var fixed []fsck.FixedFile
 	if c.FixLog && report.DatabaseSound() {
-		if fixed, err = t.FixLog(ctx); err == nil && len(fixed) > 0 {
-			report, err = t.Check(ctx)
+		if fixed, err = fsck.FixLog(ctx, t); err == nil && len(fixed) > 0 {
+			report, err = fsck.Check(ctx, t)
 		}
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (c *checkCmd) Run(ctx context.Context, a *cli.App) error {
 	return cli.LogicError(what+" in "+a.Dir, "run thread repair --thread "+cli.ShellWord(a.Dir)+" --to <new directory>")
 }
 
-func appendCheckText(b []byte, r *engine.CheckReport, fixed []engine.FixedFile) []byte {
+func appendCheckText(b []byte, r *fsck.Report, fixed []fsck.FixedFile) []byte {
 	for _, f := range fixed {
 		b = fmt.Appendf(b, "Fixed: %s", cli.Printable(filepath.Base(f.Path)))
 		if f.Lines > 0 {
@@ -130,8 +130,8 @@ type fixedJSON struct {
 	Aside *string `json:"aside"`
 }
 
-func newCheckJSON(r *engine.CheckReport, fixed []engine.FixedFile) checkJSON {
-	faults := func(found []engine.Fault) []faultJSON {
+func newCheckJSON(r *fsck.Report, fixed []fsck.FixedFile) checkJSON {
+	faults := func(found []fsck.Fault) []faultJSON {
 		list := make([]faultJSON, len(found))
 		for i, f := range found {
 			list[i] = faultJSON{Place: f.Place, What: f.What, File: f.File, Line: int64(f.Line), Event: f.Event}

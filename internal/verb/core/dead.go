@@ -84,7 +84,7 @@ thread dead drop --thread ./inbox --consumer worker --dry-run`,
 }
 
 // open opens the thread and returns what the flags select.
-func (c *deadFlags) open(a *cli.App) (t *engine.Thread, q engine.Letters, err error) {
+func (c *deadFlags) open(a *cli.App) (t *engine.Thread, q engine.DeadLetterQuery, err error) {
 	if t, err = a.Open(c.Thread.Value); err != nil {
 		return nil, q, err
 	}
@@ -136,7 +136,7 @@ func (c *deadShowCmd) Run(ctx context.Context, a *cli.App) error {
 
 // listLetters prints the selected letters, as JSON or with show, which is called
 // with nil after the last of them.
-func listLetters(ctx context.Context, a *cli.App, t *engine.Thread, q engine.Letters, json bool, show func(*engine.DeadLetter) error) error {
+func listLetters(ctx context.Context, a *cli.App, t *engine.Thread, q engine.DeadLetterQuery, json bool, show func(*engine.DeadLetter) error) error {
 	if json {
 		show = func(l *engine.DeadLetter) error {
 			if l != nil {
@@ -201,7 +201,7 @@ const lettersAtOnce = 500
 
 // changeLetters calls change for the selected letters, some at once, with a pause
 // in between, until it is done or told to end. What was done by then is done.
-func changeLetters(ctx context.Context, t *engine.Thread, q engine.Letters, atOnce int, pause time.Duration,
+func changeLetters(ctx context.Context, t *engine.Thread, q engine.DeadLetterQuery, atOnce int, pause time.Duration,
 	change func(context.Context, []engine.DeadLetter) (int64, error)) (total int64, err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

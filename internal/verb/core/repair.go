@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 
-	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/fsck"
 	"thread/internal/target"
 )
 
@@ -52,7 +52,7 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 		return cli.Taken(to + "/events.jsonl")
 	}
 	a.Target = to
-	r, err := engine.Repair(ctx, a.Dir, to)
+	r, err := fsck.Repair(ctx, a.Dir, to)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 	return cli.LogicError("not everything could be saved", "keep "+a.Dir+" and look at what thread repair printed")
 }
 
-func appendRepairText(b []byte, r *engine.RepairReport, to string) []byte {
+func appendRepairText(b []byte, r *fsck.RepairReport, to string) []byte {
 	b = fmt.Appendf(b, "Saved %d events into %s\n", r.Saved, cli.Printable(to))
 	for _, s := range []struct {
 		n    int64
@@ -103,7 +103,7 @@ func appendRepairText(b []byte, r *engine.RepairReport, to string) []byte {
 	return fmt.Appendf(b, "Next id: %d\n", r.NextID)
 }
 
-func idRanges(all []engine.IDRange) string {
+func idRanges(all []fsck.IDRange) string {
 	ranges := make([]string, len(all))
 	for i, l := range all {
 		ranges[i] = fmt.Sprint(l.First)
@@ -130,8 +130,8 @@ type repairJSON struct {
 	Problems      []string   `json:"problems"`
 }
 
-func newRepairJSON(r *engine.RepairReport) repairJSON {
-	ranges := func(all []engine.IDRange) [][2]int64 {
+func newRepairJSON(r *fsck.RepairReport) repairJSON {
+	ranges := func(all []fsck.IDRange) [][2]int64 {
 		list := make([][2]int64, len(all))
 		for i, l := range all {
 			list[i] = [2]int64{l.First, l.Last}
