@@ -69,6 +69,7 @@ func calls(t *testing.T) []call {
 			_, err := th.Feed("c", Policy{}).Settle(ctx, Result{})
 			return err
 		}, 0},
+		{"Follow", func(ctx context.Context, th *Thread) error { return last(th.Follow(ctx, 0, "type = 't'")) }, 0}, // it does not end by itself
 		{"Info", func(ctx context.Context, th *Thread) error { _, err := th.Info(ctx); return err }, 0},
 		{"NextScheduled", func(ctx context.Context, th *Thread) error { _, err := th.NextScheduled(ctx); return err }, 0},
 		{"Pause", func(ctx context.Context, th *Thread) error { return th.Pause(ctx, "c") }, 0},

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"thread/engine"
 	"go.etcd.io/bbolt"
+	"thread/engine"
 
 	"thread/event"
 	"thread/internal/store/bolt"
