@@ -84,6 +84,13 @@ func WithFileCheck(fn func(os.FileInfo) error) Option {
 	return func(o *options) { o.CheckFile = fn }
 }
 
+// WithNetworkMount lets Init and Open accept a directory on a network file system,
+// which they refuse with ErrNetwork without it. Give it where one host alone uses the
+// directory for as long as it lives there: two hosts do not see each other's locks or
+// mapped pages, and destroy each other's work without an error. (For the program it is
+// the variable THREAD_NETWORK, which the library does not read.)
+func WithNetworkMount() Option { return func(o *options) { o.AnyMount = true } }
+
 // newThread returns a handle on what open opens.
 func newThread(open func(o bolt.Options) (*bolt.Store, error), opts []Option) (*Thread, error) {
 	o := options{Options: bolt.Options{Now: time.Now}}

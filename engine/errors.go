@@ -21,8 +21,7 @@ var (
 	ErrTooLarge    = store.ErrTooLarge // 1 GiB where it has 32 bits; also from a write that would make it so
 	ErrCorrupt     = store.ErrCorrupt
 	// ErrNetwork says that the directory is on a network file system, where two hosts
-	// do not see each other's locks or pages. THREAD_NETWORK=allow in the environment
-	// goes on all the same.
+	// do not see each other's locks or pages. WithNetworkMount goes on all the same.
 	ErrNetwork = lock.ErrNetwork
 )
 

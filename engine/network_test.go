@@ -35,4 +35,13 @@ func TestNetworkRefused(t *testing.T) {
 	if _, err := os.Lstat(filepath.Dir(remote)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was made: %v", err)
 	}
+	for name, do := range map[string]func() error{
+		"init":         func() error { _, err := Init(remote, WithNetworkMount()); return err },
+		"openOrCreate": func() error { _, err := OpenOrCreate(remote+"2", WithNetworkMount()); return err },
+		"open":         func() error { _, err := Open(local, WithNetworkMount()); return err },
+	} {
+		if err := do(); err != nil {
+			t.Errorf("%s, allowed: %v", name, err)
+		}
+	}
 }

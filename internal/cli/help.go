@@ -115,7 +115,7 @@ func environment() []item {
 	return []item{
 		{"THREAD_DIR", "The thread when there is no --thread; without both it is the directory, here or above, that is one"},
 		{"THREAD_DISPATCH", "Who starts handlers after a push: auto (the notifier command if there is one, else spawn), notifier, spawn (thread dispatch, detached) or none"},
-		{"THREAD_NETWORK", "allow: accept a network file system, where two hosts do not see each other's locks; for directories that only this host uses"},
+		{envNetwork, "allow: accept a network file system, where two hosts do not see each other's locks; for directories that only this host uses"},
 		{"NO_COLOR", "Set to anything: no colours on a terminal"},
 	}
 }

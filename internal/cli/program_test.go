@@ -27,3 +27,12 @@ func TestGroupOfAnotherProgram(t *testing.T) {
 		t.Errorf("the overview does not show it:\n%s", text)
 	}
 }
+
+// TestNetworkVariable: only the word allows it.
+func TestNetworkVariable(t *testing.T) {
+	for value, want := range map[string]bool{"": false, "no": false, "1": false, "Allow": false, "allow": true} {
+		if t.Setenv(envNetwork, value); allowsNetwork() != want {
+			t.Errorf("%s=%s: %v", envNetwork, value, !want)
+		}
+	}
+}

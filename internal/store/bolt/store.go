@@ -44,6 +44,8 @@ type Options struct {
 	// its error. Whoever can write the directory can put another file there at any time;
 	// what was checked by its path may be another one by then.
 	CheckFile func(os.FileInfo) error
+	// AnyMount accepts a directory on a network file system, too.
+	AnyMount bool
 	// MaxGroup is how many drafts go into one transaction; less in tests.
 	MaxGroup int
 }
