@@ -102,10 +102,10 @@ dist: ## Build dist/: archives, packages, checksums and SBOM for all targets, or
 dist-check: ## Build REPEAT_TARGETS twice, from two directories and without a cache, and compare the bytes
 	./tools/dist-check.sh $(REPEAT_TARGETS)
 
-api: ## Compare the API of event, filter and engine with the last tag
+api: ## Compare the API of event, filter, engine, handlers and lane with the last tag
 	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || { echo "api: there is no tag yet: nothing to compare with"; exit 0; }; \
 	work=$$(mktemp -d) && trap 'git worktree remove --force $$work/tag; rm -rf $$work' EXIT && git worktree add -q --detach $$work/tag $$tag && \
-	for pkg in event filter engine; do \
+	for pkg in event filter engine handlers lane; do \
 		(cd $$work/tag && go run $(APIDIFF) -w $$work/$$pkg.api thread/$$pkg) && \
 		go run $(APIDIFF) -incompatible $$work/$$pkg.api thread/$$pkg; \
 	done

@@ -16,8 +16,9 @@
 // event then, and no error.
 //
 // The package starts no handlers: after a push of the program "thread" they run by
-// themselves, after one of the library when someone runs "thread dispatch". A
-// reader in Go needs none: it ranges over Events, pops, or takes a Feed.
+// themselves, after one of the library when package handlers is told, or someone runs
+// "thread dispatch". A reader in Go needs none: it ranges over Events, follows, pops, or
+// takes a Feed.
 //
 // Errors wrap the sentinels of this package, *filter.Error for a filter that is
 // not one, filter.ErrRuntime for one that failed on an event, and the errors of

@@ -162,6 +162,7 @@ func (a *App) errorWords() []Rule {
 		{event.ErrInvalid, 2, "", "see thread " + verb + " --help"},
 		{engine.ErrInvalid, 2, "", "see thread " + verb + " --help"},
 		{errStdout, 1, "", "free space where stdout goes, or read it to the end"},
+		{dispatch.ErrNoProgram, 1, "", "install it beside this program, or put it on PATH"},
 		{engine.ErrNetwork, 1, "", "keep the thread on a local file system, or set THREAD_NETWORK=allow if this host alone uses it"},
 		{lock.ErrNotKept, 1, "", "keep the thread on a local file system"},
 		{syscall.ENOLCK, 1, "", "keep the thread on a local file system, or start its lock service"},

@@ -133,12 +133,13 @@ func (r *dispatcher) report(consumer string, err error) {
 	r.log.Error("supervise: consumer=%s %v", consumer, err)
 }
 
-var errNoExecutable = errors.New("own executable is unknown")
+// ErrNoProgram says that the program to start is not found.
+var ErrNoProgram = errors.New("the program " + programs.Main + " is not found")
 
 // executable is the program to start for a dispatch or a supervisor.
 func executable() (string, error) {
 	if exe := programs.Thread(); exe != "" {
 		return exe, nil
 	}
-	return "", errNoExecutable
+	return "", ErrNoProgram
 }

@@ -16,12 +16,14 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/programs"
 	"thread/lock"
 )
 
 // TestMain lets the test binary stand in for the program: dispatch and supervise
 // as cmd/thread calls them, and push, pop and last for handlers.
 func TestMain(m *testing.M) {
+	programs.Is(programs.Main)
 	if ms, err := strconv.Atoi(os.Getenv("DISPATCH_TEST_DELAY_MS")); err == nil {
 		firstDelay = time.Duration(ms) * time.Millisecond
 		killGrace = firstDelay

@@ -20,11 +20,12 @@ const (
 	Prefix = "thread-"
 )
 
-// current is the name that this process was given by Is.
-var current = Main
+// current is the name that this process was given by Is, "" when it is none of them
+// and uses the library.
+var current string
 
-// Is says which of the programs this process is. The first thing that a main
-// function does is to call it, unless it is that of Main.
+// Is says which of the programs this process is. The first thing that their main
+// functions do is to call it.
 func Is(name string) { current = name }
 
 // Thread returns the path of the program Main: of the file that this process runs,

@@ -20,11 +20,13 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/dispatch"
+	"thread/internal/programs"
 	"thread/lock"
 )
 
 // TestMain lets the test binary stand in for the program.
 func TestMain(m *testing.M) {
+	programs.Is(programs.Main)
 	if len(os.Args) > 1 {
 		if verb, ok := verbs[os.Args[1]]; ok {
 			if err := verb(os.Args[2:]); err != nil {
