@@ -14,7 +14,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=devel
-RUN mkdir -p /out/bin && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X thread/internal/cli.stamped=$VERSION" -o /out/bin/ ./cmd/... \
+RUN mkdir -p /out/bin && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X $(go list -m)/internal/cli.stamped=$VERSION" -o /out/bin/ ./cmd/... \
  && mkdir -m 1777 /out/tmp
 
 FROM scratch

@@ -5,7 +5,8 @@ export CGO_ENABLED = 0
 BUILD_FLAGS = -trimpath -ldflags='-s -w -funcalign=4'
 # For the smallest hosts, code is inlined only where it is felt, and functions
 # follow each other without gaps: 8 % less to store.
-HOT_PACKAGES  = runtime/... unicode/utf8 thread/filter thread/index thread/event
+MODULE        = $(shell go list -m)
+HOT_PACKAGES  = runtime/... unicode/utf8 $(MODULE)/filter $(MODULE)/index $(MODULE)/event
 SMALL_FLAGS   = -trimpath -ldflags='-s -w -funcalign=4' -gcflags=all=-l $(HOT_PACKAGES:%=-gcflags=%=)
 LITE_TARGETS  = amd64 arm64 arm
 LITE_MAX      = 7000000# bytes, for each stripped binary
@@ -106,8 +107,8 @@ api: ## Compare the API of event, filter, engine, handlers and lane with the las
 	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || { echo "api: there is no tag yet: nothing to compare with"; exit 0; }; \
 	work=$$(mktemp -d) && trap 'git worktree remove --force $$work/tag; rm -rf $$work' EXIT && git worktree add -q --detach $$work/tag $$tag && \
 	for pkg in event filter engine handlers lane; do \
-		(cd $$work/tag && go run $(APIDIFF) -w $$work/$$pkg.api thread/$$pkg) && \
-		go run $(APIDIFF) -incompatible $$work/$$pkg.api thread/$$pkg; \
+		(cd $$work/tag && go run $(APIDIFF) -w $$work/$$pkg.api $$(go list -m)/$$pkg) && \
+		go run $(APIDIFF) -incompatible $$work/$$pkg.api $(MODULE)/$$pkg; \
 	done
 
 vuln: ## Look for known vulnerabilities, where their data can be had

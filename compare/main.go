@@ -19,9 +19,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"thread/engine"
 )
 
 func main() {
@@ -106,7 +109,7 @@ func (l *lab) build() (err error) {
 	if l.shell, err = exec.LookPath("sqlite3"); err != nil {
 		return err
 	}
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "thread").Output()
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", strings.TrimSuffix(reflect.TypeFor[engine.Thread]().PkgPath(), "/engine")).Output()
 	if err != nil {
 		return fmt.Errorf("run this in the directory compare: %w", err)
 	}

@@ -85,7 +85,7 @@ func newMachine(t *testing.T, kernel, fs string) *machine {
 			t.Fatal(err)
 		}
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(m.root, "init"), "thread/internal/survive/guest")
+	build := exec.Command("go", "build", "-o", filepath.Join(m.root, "init"), "./guest")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)

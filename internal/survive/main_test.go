@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 // buildProgram builds the program with all verbs, and with more flags for go build.
 func buildProgram(path, tags string, flags ...string) error {
-	build := exec.Command("go", append(append([]string{"build", "-tags", tags, "-o", path}, flags...), "thread/cmd/thread")...)
+	build := exec.Command("go", append(append([]string{"build", "-tags", tags, "-o", path}, flags...), root+"/cmd/thread")...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
