@@ -27,7 +27,7 @@ GOLANGCI      = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test bundled race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo
+.PHONY: help build test bundled race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo renamed
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,10 @@ dist-lite: ## Build dist/ with thread alone for linux amd64, arm64 and arm/v6 an
 		size=$$(wc -c < $$out); echo "$$out: $$size bytes"; \
 		if [ $$size -gt $(LITE_MAX) ]; then echo "$$out is larger than $(LITE_MAX) bytes"; exit 1; fi; \
 	done
+
+renamed: ## Give the module another path in a copy of the last commit: it builds, and its tables hold
+	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && git clone -q --no-hardlinks . $$work/copy && cd $$work/copy && \
+	tools/module-path.sh example.org/thread && go build ./... && go vet ./... && go test . ./handlers
 
 # For tools/dist.sh.
 small-flags:
