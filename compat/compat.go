@@ -21,8 +21,8 @@ import (
 var (
 	// ErrNoSQLite is returned when Available is false.
 	ErrNoSQLite = errors.New("this program was built without SQLite")
-	// ErrNotSQLite is returned for a directory that is not one of the TypeScript
-	// tool's.
+	// ErrNotSQLite is returned for a directory that the TypeScript tool did not
+	// make.
 	ErrNotSQLite = errors.New("not a SQLite thread directory")
 	// ErrBadRows is returned, before anything is written, for a database with
 	// data that the schema does not foresee. The Report lists it.
@@ -73,8 +73,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("table %s, row %s: %s", f.Table, f.Row, f.What)
 }
 
-// BadFilter is a subscription whose filter was kept although it is none that
-// this program accepts. Its consumer gets no events until it is subscribed anew.
+// BadFilter is a subscription whose filter was kept although it is invalid here. Its consumer gets no events until it is subscribed anew.
 type BadFilter struct {
 	Consumer, Filter string
 	Err              error

@@ -26,7 +26,7 @@ type Error struct {
 	Line   int    // from 1
 	Column int    // from 1, in code points
 	What   string // without the place, "no such column: foo"
-	Hint   string // how to mend it, may be empty
+	Hint   string // how to fix it, may be empty
 }
 
 // newError fills in line and column. offset is held within text.
@@ -42,7 +42,7 @@ func newError(text string, offset int, what, hint string) *Error {
 	}
 }
 
-// Error is one line: what is wrong, where, and after a dash how to mend it.
+// Error is one line: what is wrong, where, and after a dash how to fix it.
 // Control characters of the filter are shown as spaces.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("filter: %s at offset %d (line %d, column %d)", e.What, e.Offset, e.Line, e.Column)

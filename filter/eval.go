@@ -2,7 +2,7 @@ package filter
 
 import "math"
 
-// frame is what one evaluation looks at. Every method that finds an error keeps
+// frame is the state of one evaluation. Every method that finds an error keeps
 // the first one in err and gives NULL or false; what is computed after that does
 // not count.
 type frame struct {

@@ -4,7 +4,7 @@ import "strings"
 
 // Explanation says how a filter is answered.
 type Explanation struct {
-	Columns  []string `json:"columns"`  // the columns it looks at
+	Columns  []string `json:"columns"`  // the columns it reads
 	CanFail  bool     `json:"can_fail"` // an event may make it end in an error
 	Parts    []Part   `json:"parts"`    // the conditions that AND joins, in order
 	Warnings []string `json:"warnings"` // legal, but probably not what was meant
@@ -65,7 +65,7 @@ func (f *Filter) explain(n *node, e *Explanation, afterFailing bool) {
 	e.Parts = append(e.Parts, p)
 }
 
-// warner looks for what is legal and seldom meant.
+// warner finds what is valid and seldom meant.
 type warner struct {
 	json  bool // reads JSON in a way that can fail
 	valid bool // asks json_valid somewhere

@@ -20,7 +20,7 @@ const (
 	MaxList  = 10_000   // elements of one IN list
 )
 
-// Row is the event a filter looks at. The strings may alias memory that is only
+// Row is the event that a filter is evaluated on. The strings may alias memory that is only
 // valid during the call. They may hold any bytes.
 type Row struct {
 	ID                                        int64
@@ -90,7 +90,7 @@ func (f *Filter) CanFail() bool { return f.root != nil && f.root.fails }
 // UsesClock reports whether the answer for an event can change with the time.
 func (f *Filter) UsesClock() bool { return f.root != nil && f.root.now }
 
-// Columns names the columns the filter looks at, in the order of the table.
+// Columns names the columns that the filter reads, in the order of the table.
 func (f *Filter) Columns() []string {
 	var names []string
 	for c, name := range columnNames {

@@ -113,7 +113,7 @@ func lookupFunction(lower string) (fn function, least, most int) {
 	return fnNone, 0, 0
 }
 
-// refusal says why a function that SQLite knows is not one of ours; for a name
+// refusal says why a function of SQLite is not supported; for a name
 // it does not know either, what is empty.
 func refusal(lower string) (what, hint string) {
 	switch lower {

@@ -2,7 +2,7 @@ package filter
 
 import "strings"
 
-// noColumn refuses a name that is no column. It is most often a text that lacks
+// noColumn fails with an unknown column. It is most often a text that lacks
 // its quotes; whole is the name as written, from t to last.
 func (p *parser) noColumn(t, last token) *node {
 	src := p.lex.src

@@ -17,7 +17,7 @@ type Mode int
 const (
 	UntilEmpty Mode = iota // when nothing is unread; what waits to be tried again is waited for
 	Once                   // after one delivery
-	Follow                 // when it is told to
+	Follow                 // when the context ends
 )
 
 // Options are the settings of a run. Zero values stand for the defaults.
@@ -32,7 +32,7 @@ type Options struct {
 	ContentOnly    bool // stdin is the content of the event; only with Batch 1
 	Stdout, Stderr io.Writer
 	Env            []string // in the command's environment, beside ours and the event
-	// Warn is told of every delivery that did not succeed.
+	// Warn is called for every delivery that did not succeed.
 	Warn func(format string, args ...any)
 	// Signals are passed on as the package comment says. May be nil.
 	Signals *Signals

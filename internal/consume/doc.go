@@ -13,7 +13,7 @@
 // business (engine.Feed). The command is run directly, not by a shell, and one at
 // a time. It inherits stdout and stderr.
 //
-// # When this process is told to end
+// # Termination
 //
 // After SIGINT or SIGTERM the running command may finish, its result is stored,
 // and nothing new is begun. A second signal is passed on to the command as

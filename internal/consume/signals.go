@@ -33,7 +33,7 @@ func CatchSignals(ctx context.Context) (context.Context, *Signals) {
 			case <-s.done:
 				return
 			case got := <-s.caught:
-				cancel() // first, so that who learns of the signal begins nothing new
+				cancel() // first, so that nothing begins once the signal is known
 				s.got(got)
 			}
 		}
