@@ -89,7 +89,7 @@ func release(l *lock.File) {
 	if l == nil {
 		return
 	}
-	unlock(l.File())
+	_ = lock.Unlock(l.File()) // for every process that has the descriptor
 	l.Close()
 }
 

@@ -108,12 +108,6 @@ func readyFile() *os.File {
 	return os.NewFile(readyFD, "ready")
 }
 
-// unlock releases a lock for every process that has the descriptor.
-func unlock(f *os.File) {
-	for syscall.Flock(int(f.Fd()), syscall.LOCK_UN) == syscall.EINTR {
-	}
-}
-
 func readNow(fd uintptr, p []byte) (int, error) {
 	for {
 		n, err := syscall.Read(int(fd), p)
