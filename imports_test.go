@@ -45,13 +45,15 @@ var permitted = map[string]string{
 
 	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys",
 
-	"thread/internal/verb/core":   "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/target thread/internal/watch thread/jsonlog",
-	"thread/internal/verb/sqlite": "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target",
-	"thread/internal/verb/serve":  "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane gopkg.in/natefinch/lumberjack.v2",
+	"thread/internal/verb/core":    "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/target thread/internal/watch thread/jsonlog",
+	"thread/internal/verb/sqlite":  "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target",
+	"thread/internal/verb/history": "thread/engine thread/event thread/history thread/internal/cli",
+	"thread/internal/verb/serve":   "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane gopkg.in/natefinch/lumberjack.v2",
 
-	"thread/cmd/thread":        "thread/internal/cli thread/internal/verb",
-	"thread/cmd/thread-sqlite": "thread/internal/cli thread/internal/verb/sqlite",
-	"thread/cmd/thread-serve":  "thread/internal/cli thread/internal/verb/serve",
+	"thread/cmd/thread":         "thread/internal/cli thread/internal/verb",
+	"thread/cmd/thread-sqlite":  "thread/internal/cli thread/internal/verb/sqlite",
+	"thread/cmd/thread-history": "thread/internal/cli thread/internal/verb/history",
+	"thread/cmd/thread-serve":   "thread/internal/cli thread/internal/verb/serve",
 
 	"thread/internal/survive":       "", // tests only
 	"thread/internal/survive/guest": "golang.org/x/sys",
@@ -80,9 +82,10 @@ func TestImportsPointDown(t *testing.T) {
 func TestProgramsLink(t *testing.T) {
 	const tests = "testing pgregory.net/rapid github.com/rogpeppe/go-internal "
 	for program, unwanted := range map[string]string{
-		"thread":        "net/http thread/compat thread/internal/serve modernc.org",
-		"thread-sqlite": "net/http thread/internal/serve",
-		"thread-serve":  "thread/compat modernc.org",
+		"thread":         "net/http thread/compat thread/history thread/internal/serve modernc.org",
+		"thread-history": "net/http thread/compat thread/internal/serve modernc.org",
+		"thread-sqlite":  "net/http thread/internal/serve",
+		"thread-serve":   "thread/compat modernc.org",
 	} {
 		for _, dep := range goList(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/"+program) {
 			if covered(dep, strings.Fields(tests+unwanted)) {

@@ -191,10 +191,10 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 	return in, err
 }
 
-// setMember returns the JSON object with the member set, and the others as they
+// SetMember returns the JSON object with the member set, and the others as they
 // were, in the order of their names. A nil object is an empty one; what is no object
 // is kept under "value".
-func setMember(object json.RawMessage, name string, value any) (json.RawMessage, error) {
+func SetMember(object json.RawMessage, name string, value any) (json.RawMessage, error) {
 	in := map[string]json.RawMessage{}
 	if len(object) > 0 && json.Unmarshal(object, &in) != nil {
 		in = map[string]json.RawMessage{"value": object}

@@ -61,7 +61,7 @@ func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, e
 		if err := r.claimLock(o.supervised); err != nil {
 			return err
 		}
-		return tx.begin(&row)
+		return tx.begin(&row, &o)
 	})
 	if err != nil {
 		if r != nil {
@@ -115,7 +115,7 @@ func (h *History) Requeue(ctx context.Context, id string) (row RunRow, err error
 // requeue stores the run as queued.
 func (tx *Tx) requeue(row *RunRow, rec Recovery) error {
 	var err error
-	if row.Metadata, err = setMember(row.Metadata, "recovery", rec); err != nil {
+	if row.Metadata, err = SetMember(row.Metadata, "recovery", rec); err != nil {
 		return err
 	}
 	beat := row.HeartbeatAt

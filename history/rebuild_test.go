@@ -70,13 +70,16 @@ func TestRebuild(t *testing.T) {
 					expected(r.End(ctx, End{Status: rapid.SampledFrom([]string{Completed, Failed, TimedOut}).Draw(t, "status")}))
 				}
 			},
-			"end any":  func(t *rapid.T) { expected(h.Attach(pick(), 0).End(ctx, End{Status: Failed})) },
-			"wait":     func(t *rapid.T) { expected(h.Attach(pick(), 0).Waits(ctx, true)) },
-			"switch":   func(t *rapid.T) { expected(h.Attach(pick(), 0).Switch(ctx, "other")) },
-			"requeue":  func(t *rapid.T) { _, err := h.Requeue(ctx, pick()); expected(err) },
-			"cancel":   func(t *rapid.T) { _, err := h.Cancel(ctx, pick()); expected(err) },
-			"toolcall": func(t *rapid.T) { _, err := h.Attach(pick(), 0).ToolCall(ctx, ToolCallRow{ToolName: "sh"}); expected(err) },
-			"step":     func(t *rapid.T) { _, err := h.Attach(pick(), 0).Step(ctx, StepRow{StepType: "x"}); expected(err) },
+			"end any": func(t *rapid.T) { expected(h.Attach(pick(), 0).End(ctx, End{Status: Failed})) },
+			"wait":    func(t *rapid.T) { expected(h.Attach(pick(), 0).Waits(ctx, true)) },
+			"switch":  func(t *rapid.T) { expected(h.Attach(pick(), 0).Switch(ctx, "other")) },
+			"requeue": func(t *rapid.T) { _, err := h.Requeue(ctx, pick()); expected(err) },
+			"cancel":  func(t *rapid.T) { _, err := h.Cancel(ctx, pick()); expected(err) },
+			"toolcall": func(t *rapid.T) {
+				_, err := h.Attach(pick(), 0).ToolCall(ctx, ToolCallRow{ToolName: "sh"})
+				expected(err)
+			},
+			"step": func(t *rapid.T) { _, err := h.Attach(pick(), 0).Step(ctx, StepRow{StepType: "x"}); expected(err) },
 			"message": func(t *rapid.T) {
 				expected(h.Put(ctx, &MessageRow{SessionID: names.Draw(t, "session") + "a", Role: "user", Content: raw(`"x"`)}))
 			},

@@ -178,7 +178,7 @@ func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) erro
 	}
 	row.EndedAt, row.ErrorCode, row.ErrorMessage = tx.now, code, rec.Reason
 	var err error
-	if row.Metadata, err = setMember(row.Metadata, "recovery", rec); err != nil {
+	if row.Metadata, err = SetMember(row.Metadata, "recovery", rec); err != nil {
 		return err
 	}
 	return tx.Put(row)

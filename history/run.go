@@ -28,7 +28,15 @@ type Run struct {
 // RunOption says how a run is started.
 type RunOption func(*runOptions)
 
-type runOptions struct{ supervised bool }
+type runOptions struct {
+	supervised bool
+	with       func(tx *Tx, row *RunRow) error
+}
+
+// With writes more rows in the commit that starts the run.
+func With(fn func(tx *Tx, row *RunRow) error) RunOption {
+	return func(o *runOptions) { o.with = fn }
+}
 
 // Supervised makes the run one that this process answers for: it holds a lock until
 // the run ends, and when it dies, recovery knows at once.
@@ -101,7 +109,7 @@ func (h *History) StartRun(ctx context.Context, row RunRow, opts ...RunOption) (
 			return err
 		}
 		row.Attempt, row.Supervised = 0, o.supervised
-		return tx.begin(&row)
+		return tx.begin(&row, &o)
 	})
 	if err != nil {
 		r.release(true)
@@ -128,19 +136,27 @@ func (tx *Tx) prepare(row *RunRow) error {
 }
 
 // begin stores the run as running.
-func (tx *Tx) begin(row *RunRow) error {
+func (tx *Tx) begin(row *RunRow, o *runOptions) error {
 	row.Status, row.StartedAt, row.HeartbeatAt = Running, tx.now, tx.now
 	row.EndedAt = time.Time{}
 	row.Attempt++
-	if err := tx.Put(row); err != nil || row.SessionID == "" {
+	if err := tx.Put(row); err != nil {
 		return err
 	}
-	var s SessionRow
-	if err := tx.must(&s, row.SessionID); err != nil {
-		return err
+	if row.SessionID != "" {
+		var s SessionRow
+		if err := tx.must(&s, row.SessionID); err != nil {
+			return err
+		}
+		s.LastRunAt = tx.now
+		if err := tx.Put(&s); err != nil {
+			return err
+		}
 	}
-	s.LastRunAt = tx.now
-	return tx.Put(&s)
+	if o.with != nil {
+		return o.with(tx, row)
+	}
+	return nil
 }
 
 // claimLock makes the run beat, and takes its lock where it is supervised.

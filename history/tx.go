@@ -422,6 +422,35 @@ func newRow(e Entity) Row {
 // NewRow returns an empty row of that entity, nil for one that is none.
 func NewRow(e Entity) Row { return newRow(e) }
 
+// IDOf returns the id of the row.
+func IDOf(r Row) string { return *r.id() }
+
+// Belongs makes a row that hangs on a run one of that run, with that id if it is not
+// "". It returns ErrExists for one of another run.
+func Belongs(r Row, run, id string) error {
+	var of *string
+	switch r := r.(type) {
+	case *StepRow:
+		of = &r.RunID
+	case *ToolCallRow:
+		of = &r.RunID
+	case *HookRunRow:
+		of = &r.RunID
+	case *ActionRunRow:
+		of = &r.RunID
+	case *ArtifactRow:
+		of = &r.RunID
+	default:
+		return invalidf("a %s hangs on no run", r.Entity())
+	}
+	if *of != "" && *of != run {
+		return fmt.Errorf("%w: %s %q of run %q", ErrExists, r.Entity(), id, *of)
+	}
+	*of = run
+	orElse(r.id(), id)
+	return nil
+}
+
 // Change is one history event.
 type Change struct {
 	ID       int64  // rises; the cursor of a mirror
