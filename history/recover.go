@@ -153,6 +153,9 @@ func (h *History) recoverOne(ctx context.Context, row *RunRow, o *RecoverOptions
 
 // recover stores what becomes of a run whose worker is gone.
 func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) error {
+	if err := tx.endSteps(row.ID); err != nil {
+		return err
+	}
 	rec := recoveryOf(row)
 	rec.Reason = fmt.Sprintf("no heartbeat for %s", silent.Round(time.Millisecond))
 	if row.Supervised {
@@ -182,4 +185,22 @@ func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) erro
 		return err
 	}
 	return tx.Put(row)
+}
+
+// endSteps marks the steps as failed that a worker which is gone has left running.
+func (tx *Tx) endSteps(run string) error {
+	for _, id := range tx.ids(prefix(byStepRun, run)) {
+		var s StepRow
+		if err := tx.must(&s, id); err != nil {
+			return err
+		}
+		if s.Status != Running {
+			continue
+		}
+		s.Status, s.EndedAt = Failed, tx.now
+		if err := tx.Put(&s); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -298,11 +298,15 @@ func TestRecoverSupervised(t *testing.T) {
 	if list := one[[]RunRow](t)(h.Recover(ctx, RecoverOptions{})); len(list) != 0 {
 		t.Fatal("recovered a run whose lock was taken again")
 	}
+	s := one[StepRow](t)(r.Step(ctx, StepRow{StepType: "command", Status: Running}))
 	r.Leave()
 	ok(t, h.touch(r.ID())) // a fresh beat does not help
 	list := one[[]RunRow](t)(h.Recover(ctx, RecoverOptions{}))
 	if len(list) != 1 || list[0].ErrorMessage != "its process has ended" {
 		t.Fatalf("%v", list)
+	}
+	if ok(t, h.Get(ctx, &s, s.ID)); s.Status != Failed || s.EndedAt.IsZero() {
+		t.Errorf("what it did when it died: %s", text(&s))
 	}
 	if err := r.End(ctx, End{Status: Completed}); !errors.Is(err, ErrRecovered) {
 		t.Error(err)

@@ -58,9 +58,6 @@ func (c *runExecCmd) Run(ctx context.Context, a *cli.App) error {
 	if err := c.check("run exec"); err != nil {
 		return err
 	}
-	if c.JSON {
-		return cli.UsageError("run exec has no --json: what CMD prints goes to stdout", "see thread run show --json")
-	}
 	job, err := c.job(a)
 	if err != nil {
 		return err

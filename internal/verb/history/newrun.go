@@ -33,7 +33,6 @@ type newRun struct {
 	Metadata  cli.Text `placeholder:"JSON" help:"More about it, as an object."`
 	Trace     cli.Text `name:"traceparent" placeholder:"ID" help:"The trace that it belongs to, as the W3C writes it; by default that in TRACEPARENT."`
 	Request   cli.Text `name:"request-id" placeholder:"ID" help:"The request that it belongs to; by default that in THREAD_REQUEST_ID."`
-	cli.JSONFlag
 }
 
 // row returns the run that the flags and the environment describe.
@@ -74,7 +73,10 @@ func (c *newRun) metadata() (json.RawMessage, error) {
 	return m, err
 }
 
-type runStartCmd struct{ newRun }
+type runStartCmd struct {
+	newRun
+	cli.JSONFlag
+}
 
 func runStartVerb() *cli.Verb {
 	return &cli.Verb{
@@ -105,7 +107,10 @@ func (c *runStartCmd) Run(ctx context.Context, a *cli.App) error {
 	})
 }
 
-type runEnqueueCmd struct{ newRun }
+type runEnqueueCmd struct {
+	newRun
+	cli.JSONFlag
+}
 
 func runEnqueueVerb() *cli.Verb {
 	return &cli.Verb{
