@@ -186,6 +186,11 @@ func TestCopiedDirectory(t *testing.T) {
 		}
 		rebuilt(t, h)
 		w := one[WorkspaceRow](t)(h.Workspace(ctx))
+		for _, q := range []WorkspaceQuery{{}, {RootPath: w.RootPath}} {
+			if s := ids(t, h.Workspaces(ctx, q)); s != w.ID+" " {
+				t.Errorf("%s: the index has %q, want %q", name, s, w.ID)
+			}
+		}
 		if again := one[WorkspaceRow](t)(reopen(t, filepath.Join(base, name)).Workspace(ctx)); again.ID != w.ID || !again.Own {
 			t.Errorf("%s is bound twice: %s, %s", name, text(&w), text(&again))
 		}

@@ -315,7 +315,7 @@ func (tx *Tx) apply(key []byte, old Row, was version, row Row, is version) error
 		}
 	}
 	for _, k := range now.list {
-		if old == nil || !contains(before.list, k) {
+		if old == nil || !contains(before.list, k) || *old.id() != *row.id() { // a workspace may get another id
 			if err := tx.by.Put(k, []byte(*row.id())); err != nil {
 				return err
 			}
