@@ -83,8 +83,25 @@ func values(r history.Row) []any {
 	return nil
 }
 
+// prepareTheirs prepares the inserts, each by the name of its table, before there is
+// a transaction: the one connection is then in use.
+func prepareTheirs(db *sql.DB) (map[history.Entity]*sql.Stmt, error) {
+	stmts := map[history.Entity]*sql.Stmt{}
+	for e, columns := range historyColumns {
+		marks := strings.TrimSuffix(strings.Repeat("?, ", 1+strings.Count(columns, ",")), ", ")
+		stmt, err := db.Prepare("INSERT OR REPLACE INTO " + string(e) + " (" + columns + ") VALUES (" + marks + ")")
+		if err != nil {
+			return nil, err
+		}
+		stmts[e] = stmt
+	}
+	stmt, err := db.Prepare("INSERT INTO history_event (workspace_id, entity_type, entity_id, op, payload, occurred_at) VALUES (?, ?, ?, 'upsert', ?, ?)")
+	stmts[""] = stmt
+	return stmts, err
+}
+
 // storeTheirs writes rows and their history events in one transaction.
-func storeTheirs(db *sql.DB, stmts map[string]*sql.Stmt, rows []history.Row) error {
+func storeTheirs(db *sql.DB, stmts map[history.Entity]*sql.Stmt, rows []history.Row) error {
 	tx, err := db.Begin()
 	if err != nil {
 		return err
@@ -92,26 +109,14 @@ func storeTheirs(db *sql.DB, stmts map[string]*sql.Stmt, rows []history.Row) err
 	defer tx.Rollback()
 	for _, r := range rows {
 		e := r.Entity()
-		key := string(e)
-		if stmts[key] == nil {
-			marks := strings.TrimSuffix(strings.Repeat("?, ", 1+strings.Count(historyColumns[e], ",")), ", ")
-			if stmts[key], err = db.Prepare("INSERT OR REPLACE INTO " + key + " (" + historyColumns[e] + ") VALUES (" + marks + ")"); err != nil {
-				return err
-			}
-		}
-		if stmts[""] == nil {
-			if stmts[""], err = db.Prepare("INSERT INTO history_event (workspace_id, entity_type, entity_id, op, payload, occurred_at) VALUES (?, ?, ?, 'upsert', ?, ?)"); err != nil {
-				return err
-			}
-		}
-		if _, err := tx.Stmt(stmts[key]).Exec(values(r)...); err != nil {
+		if _, err := tx.Stmt(stmts[e]).Exec(values(r)...); err != nil {
 			return err
 		}
 		payload, err := history.AppendJSON(nil, r)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Stmt(stmts[""]).Exec("w", key, history.IDOf(r), string(payload), time.Now().UTC().Format("2006-01-02T15:04:05.000Z")); err != nil {
+		if _, err := tx.Stmt(stmts[""]).Exec("w", string(e), history.IDOf(r), string(payload), time.Now().UTC().Format("2006-01-02T15:04:05.000Z")); err != nil {
 			return err
 		}
 	}
@@ -172,7 +177,10 @@ func (l *lab) records() error {
 	if _, err := db.Exec(historySchema); err != nil {
 		return err
 	}
-	stmts := map[string]*sql.Stmt{}
+	stmts, err := prepareTheirs(db)
+	if err != nil {
+		return err
+	}
 	sessions := l.events / 100
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var ours, theirs time.Duration
@@ -200,7 +208,7 @@ func (l *lab) records() error {
 }
 
 // recordWrites compares transactions as an agent makes them.
-func (l *lab) recordWrites(h *history.History, db *sql.DB, stmts map[string]*sql.Stmt, sessions int, start time.Time) error {
+func (l *lab) recordWrites(h *history.History, db *sql.DB, stmts map[history.Entity]*sql.Stmt, sessions int, start time.Time) error {
 	next := 0
 	for _, w := range []struct {
 		what string

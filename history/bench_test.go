@@ -27,3 +27,34 @@ func BenchmarkPut(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkQuery reads rows by an index, and one by its id.
+func BenchmarkQuery(b *testing.B) {
+	h := openIn(b, b.TempDir())
+	session(b, h, "S")
+	for i := 0; i < 5000; i += 500 {
+		ok(b, h.Update(ctx, func(tx *Tx) error {
+			for n := range 500 {
+				r := RunRow{ID: fmt.Sprint("r", i+n), SessionID: "S", InitiatorRef: fmt.Sprint("u", n%100), Status: Completed, TriggerRef: "m", AgentName: "coder",
+					StartedAt: tx.now, EndedAt: tx.now, HeartbeatAt: tx.now}
+				if err := tx.Put(&r); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	b.Run("20 runs of a subject", func(b *testing.B) {
+		for b.Loop() {
+			if n := len(all(b, h.Runs(ctx, Query{Subject: "u7", Limit: 20}))); n != 20 {
+				b.Fatal(n)
+			}
+		}
+	})
+	b.Run("one run", func(b *testing.B) {
+		for b.Loop() {
+			var r RunRow
+			ok(b, h.Get(ctx, &r, "r77"))
+		}
+	})
+}
