@@ -17,6 +17,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/durable"
+	"thread/internal/store/bolt"
 	"thread/internal/target"
 	"thread/jsonlog"
 	"thread/lock"
@@ -40,7 +41,7 @@ func Export(ctx context.Context, t *engine.Thread, to string, progress Progress)
 	if err := cmp.Or(checkEmpty(to), target.Outside(to)); err != nil {
 		return 0, err
 	}
-	snap, err := t.Snapshot(ctx)
+	snap, err := snapshot(ctx, t)
 	if err != nil {
 		return 0, err
 	}
@@ -113,7 +114,7 @@ func publish(tmp, path string) error {
 
 type exporter struct {
 	t        *engine.Thread
-	snap     *engine.Snapshot
+	snap     *bolt.Snapshot
 	progress Progress
 	events   int64
 	newest   [jsonlog.MaxLines]int64 // the ids written last, a ring
@@ -255,20 +256,20 @@ func (x *exporter) read(ctx context.Context) (<-chan []event.Event, <-chan error
 
 // writeConsumers inserts subscriptions and progress with the rowids that they
 // came with, or that say their order.
-func writeConsumers(exec func(string, ...any) error, s *engine.Snapshot, rowids map[string]int64) error {
+func writeConsumers(exec func(string, ...any) error, s *bolt.Snapshot, rowids map[string]int64) error {
 	for i := range s.Subscriptions {
 		sub := &s.Subscriptions[i]
 		var filter any
 		if sub.Filter != nil {
 			filter = *sub.Filter
 		}
-		err := exec(`INSERT INTO subscriptions (rowid, consumer_id, handler_cmd, filter) VALUES (?,?,?,?)`, int64(sub.Ordinal()), sub.Consumer, sub.Handler, filter)
+		err := exec(`INSERT INTO subscriptions (rowid, consumer_id, handler_cmd, filter) VALUES (?,?,?,?)`, int64(sub.Ordinal), sub.Consumer, sub.Handler, filter)
 		if err != nil {
 			return err
 		}
 	}
-	var later []engine.ConsumerProgress // came after the import: SQLite chooses their rowids
-	insert := func(rowid any, p *engine.ConsumerProgress) error {
+	var later []bolt.ConsumerProgress // came after the import: SQLite chooses their rowids
+	insert := func(rowid any, p *bolt.ConsumerProgress) error {
 		return exec(`INSERT INTO consumer_progress (rowid, consumer_id, last_acked_id, updated_at) VALUES (?,?,?,?)`, rowid, p.Consumer, p.LastAcked, p.UpdatedAt)
 	}
 	for i := range s.Progress {
@@ -336,4 +337,13 @@ func (x *exporter) writeLines(ctx context.Context, dir string) error {
 	w := newLineWriter(f, JSONL)
 	err = readSlices(ctx, x.t, after, x.snap.Head, w.write)
 	return errors.Join(err, w.flush(), f.Close())
+}
+
+// snapshot returns all of a thread but its events, after what has fallen due was
+// released.
+func snapshot(ctx context.Context, t *engine.Thread) (bolt.Snapshot, error) {
+	if err := t.View(ctx, func(*engine.Tx) error { return nil }); err != nil {
+		return bolt.Snapshot{}, err
+	}
+	return bolt.TakeSnapshot(ctx, t.Store().(*bolt.Store))
 }

@@ -126,7 +126,7 @@ func TestRoundTripOurs(t *testing.T) {
 
 // extrasOf describes the buckets of other packages.
 func extrasOf(t rapid.TB, th *engine.Thread) string {
-	s, err := th.Snapshot(context.Background())
+	s, err := snapshot(context.Background(), th)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"thread/engine"
+	"thread/internal/store/bolt"
 )
 
 // The table thread_extra carries what a SQLite thread has no columns for. Its
@@ -80,7 +81,7 @@ type kept struct {
 }
 
 // splitExtras separates what is kept for SQLite from the rest of a snapshot.
-func splitExtras(s *engine.Snapshot) (k kept, rest []extraRow, err error) {
+func splitExtras(s *bolt.Snapshot) (k kept, rest []extraRow, err error) {
 	k = kept{rowids: map[string]int64{}, pragma: map[string]int64{}}
 	for i := range s.Subscriptions {
 		if o := s.Subscriptions[i].Options(); o != nil {
@@ -128,7 +129,7 @@ func splitExtras(s *engine.Snapshot) (k kept, rest []extraRow, err error) {
 	return k, rest, nil
 }
 
-func newExtraRow(x engine.Extra) extraRow {
+func newExtraRow(x bolt.Extra) extraRow {
 	names := make([]string, len(x.Bucket))
 	for i, n := range x.Bucket {
 		names[i] = url.PathEscape(n)
@@ -141,7 +142,7 @@ func newExtraRow(x engine.Extra) extraRow {
 }
 
 // extra is the inverse of newExtraRow.
-func (row *extraRow) extra() (x engine.Extra, ok bool) {
+func (row *extraRow) extra() (x bolt.Extra, ok bool) {
 	path, ok := strings.CutPrefix(row.bucket, extraBucket)
 	if !ok {
 		return x, false
@@ -168,7 +169,7 @@ func (row *extraRow) extra() (x engine.Extra, ok bool) {
 type extras struct {
 	options, progress map[string][]byte
 	pruned            int64
-	buckets           []engine.Extra
+	buckets           []bolt.Extra
 }
 
 func readExtras(ctx context.Context, q querier, r *Report) (x extras, err error) {
@@ -196,7 +197,7 @@ func readExtras(ctx context.Context, q querier, r *Report) (x extras, err error)
 				x.pruned = fromBE(row.value, 0)
 			}
 		default:
-			var e engine.Extra
+			var e bolt.Extra
 			if e, ok = row.extra(); ok {
 				x.buckets = append(x.buckets, e)
 			}

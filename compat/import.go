@@ -13,6 +13,7 @@ import (
 	"thread/event"
 	"thread/filter"
 	"thread/internal/durable"
+	"thread/internal/store/bolt"
 	"thread/internal/target"
 )
 
@@ -50,7 +51,7 @@ func Import(ctx context.Context, src string, o ImportOptions) (Report, error) {
 	if err := checkEmpty(o.To); err != nil {
 		return Report{}, err
 	}
-	dst, err := engine.StartRestore(o.To, false)
+	dst, err := bolt.StartRestore(o.To, false)
 	if err != nil {
 		return Report{}, err
 	}
@@ -119,7 +120,7 @@ func importInPlace(ctx context.Context, dir string, o ImportOptions) (report Rep
 		return report, err
 	}
 	// Before SQLite, which has only numbers for a directory that cannot be written.
-	dst, err := engine.StartRestore(dir, true)
+	dst, err := bolt.StartRestore(dir, true)
 	if err != nil {
 		return report, err
 	}
@@ -165,7 +166,7 @@ func importInPlace(ctx context.Context, dir string, o ImportOptions) (report Rep
 }
 
 // convert builds the thread and makes it durable, all but its name.
-func convert(ctx context.Context, q querier, dst *engine.Restore, o ImportOptions) (r Report, err error) {
+func convert(ctx context.Context, q querier, dst *bolt.Restore, o ImportOptions) (r Report, err error) {
 	keep, hasExtras, err := checkSchema(ctx, q, &r)
 	if err != nil {
 		return r, err
@@ -202,7 +203,7 @@ func convert(ctx context.Context, q querier, dst *engine.Restore, o ImportOption
 }
 
 // copyEvents reads in one goroutine and writes in this one.
-func copyEvents(ctx context.Context, q querier, dst *engine.Restore, r *Report, o ImportOptions) error {
+func copyEvents(ctx context.Context, q querier, dst *bolt.Restore, r *Report, o ImportOptions) error {
 	var total int64
 	if o.Progress != nil {
 		if err := q.QueryRowContext(ctx, `SELECT count(*) FROM events`).Scan(&total); err != nil {
@@ -236,7 +237,7 @@ func copyEvents(ctx context.Context, q querier, dst *engine.Restore, r *Report, 
 	return err
 }
 
-func copyConsumers(ctx context.Context, q querier, dst *engine.Restore, r *Report, x extras) error {
+func copyConsumers(ctx context.Context, q querier, dst *bolt.Restore, r *Report, x extras) error {
 	subs, err := readSubscriptions(ctx, q, r)
 	if err != nil {
 		return err
@@ -271,10 +272,10 @@ func copyConsumers(ctx context.Context, q querier, dst *engine.Restore, r *Repor
 		if b := x.progress[p.Consumer]; b != nil && fromBE(b, 0) == p.LastAcked {
 			p.Newest = fromBE(b, 1)
 		}
-		if err := dst.Progress(p.Consumer, p.Progress); err != nil {
+		if err := dst.Progress(p.Consumer, p.ProgressRecord); err != nil {
 			return err
 		}
-		if err := dst.Extra(engine.Extra{Bucket: []string{keptBucket, keptProgress}, Key: []byte(p.Consumer), Value: be(p.rowid)}); err != nil {
+		if err := dst.Extra(bolt.Extra{Bucket: []string{keptBucket, keptProgress}, Key: []byte(p.Consumer), Value: be(p.rowid)}); err != nil {
 			return err
 		}
 		r.Consumers++
@@ -282,9 +283,9 @@ func copyConsumers(ctx context.Context, q querier, dst *engine.Restore, r *Repor
 	return nil
 }
 
-func keepForExport(ctx context.Context, q querier, dst *engine.Restore, objects []object) error {
+func keepForExport(ctx context.Context, q querier, dst *bolt.Restore, objects []object) error {
 	for i, o := range objects {
-		if err := dst.Extra(engine.Extra{Bucket: []string{keptBucket, keptSchema}, Key: be(int64(i)), Value: o.encode()}); err != nil {
+		if err := dst.Extra(bolt.Extra{Bucket: []string{keptBucket, keptSchema}, Key: be(int64(i)), Value: o.encode()}); err != nil {
 			return err
 		}
 	}
@@ -293,7 +294,7 @@ func keepForExport(ctx context.Context, q querier, dst *engine.Restore, objects 
 		if err := q.QueryRowContext(ctx, "PRAGMA "+name).Scan(&n); err != nil {
 			return err
 		}
-		if err := dst.Extra(engine.Extra{Bucket: []string{keptBucket, keptPragma}, Key: []byte(name), Value: be(n)}); err != nil {
+		if err := dst.Extra(bolt.Extra{Bucket: []string{keptBucket, keptPragma}, Key: []byte(name), Value: be(n)}); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/store/bolt"
 	"thread/internal/target"
 )
 
@@ -214,7 +215,7 @@ func (m *Mirror) sync(ctx context.Context, progress Progress) (n int64, err erro
 	if err != nil {
 		return 0, err
 	}
-	snap, err := m.t.Snapshot(ctx)
+	snap, err := snapshot(ctx, m.t)
 	if err != nil {
 		return 0, err
 	}
@@ -283,7 +284,7 @@ func (m *Mirror) write(ctx context.Context, batch []event.Event, after int64) er
 }
 
 // finish replaces the small tables and says that the mirror has caught up.
-func (m *Mirror) finish(ctx context.Context, snap *engine.Snapshot) error {
+func (m *Mirror) finish(ctx context.Context, snap *bolt.Snapshot) error {
 	kept, extras, err := splitExtras(snap)
 	if err != nil {
 		return err

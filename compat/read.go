@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"thread/engine"
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // cell is a value of a column with its storage class (sqlite.org/datatype3.html).
@@ -37,8 +38,8 @@ func (c *cell) Scan(v any) error {
 	return nil
 }
 
-// want reports a fault unless the value has a class.
-func (r *Report) want(table, row, name string, c *cell, class string) bool {
+// requireClass reports a fault unless the value has a class.
+func (r *Report) requireClass(table, row, name string, c *cell, class string) bool {
 	if c.class == class {
 		return true
 	}
@@ -68,13 +69,13 @@ func readEvents(ctx context.Context, q querier, r *Report, to chan<- []event.Eve
 		if id < 1 {
 			r.fault("events", row, "ids begin at 1")
 		}
-		r.want("events", row, "created_at", &at, "text")
-		r.want("events", row, "source", &source, "text")
-		r.want("events", row, "type", &typ, "text")
+		r.requireClass("events", row, "created_at", &at, "text")
+		r.requireClass("events", row, "source", &source, "text")
+		r.requireClass("events", row, "type", &typ, "text")
 		if subtype.class != "null" {
-			r.want("events", row, "subtype", &subtype, "text")
+			r.requireClass("events", row, "subtype", &subtype, "text")
 		}
-		r.want("events", row, "content", &content, "text")
+		r.requireClass("events", row, "content", &content, "text")
 		if r.FaultCount > before {
 			continue
 		}
@@ -97,12 +98,12 @@ func readEvents(ctx context.Context, q querier, r *Report, to chan<- []event.Eve
 }
 
 type subscription struct {
-	engine.Subscription
+	store.Subscription
 	rowid int64
 }
 
 func checkConsumer(r *Report, table string, c *cell) bool {
-	if !r.want(table, strconv.Quote(c.text), "consumer_id", c, "text") {
+	if !r.requireClass(table, strconv.Quote(c.text), "consumer_id", c, "text") {
 		return false
 	}
 	if c.text == "" || len(c.text) > event.MaxNameBytes {
@@ -129,9 +130,9 @@ func readSubscriptions(ctx context.Context, q querier, r *Report) (list []subscr
 			continue
 		}
 		row := strconv.Quote(consumer.text)
-		ok := r.want("subscriptions", row, "handler_cmd", &handler, "text")
+		ok := r.requireClass("subscriptions", row, "handler_cmd", &handler, "text")
 		if filter.class != "null" {
-			ok = r.want("subscriptions", row, "filter", &filter, "text") && ok
+			ok = r.requireClass("subscriptions", row, "filter", &filter, "text") && ok
 			s.Filter = event.Text(filter.text)
 		}
 		s.Consumer, s.Handler = consumer.text, handler.text
@@ -143,7 +144,7 @@ func readSubscriptions(ctx context.Context, q querier, r *Report) (list []subscr
 }
 
 type progress struct {
-	engine.ConsumerProgress
+	bolt.ConsumerProgress
 	rowid int64
 }
 
@@ -163,8 +164,8 @@ func readProgress(ctx context.Context, q querier, r *Report) (list []progress, e
 			continue
 		}
 		row := strconv.Quote(consumer.text)
-		ok := r.want("consumer_progress", row, "last_acked_id", &acked, "integer")
-		ok = r.want("consumer_progress", row, "updated_at", &updated, "text") && ok
+		ok := r.requireClass("consumer_progress", row, "last_acked_id", &acked, "integer")
+		ok = r.requireClass("consumer_progress", row, "updated_at", &updated, "text") && ok
 		p.Consumer, p.LastAcked, p.UpdatedAt = consumer.text, acked.integer, updated.text
 		if ok {
 			list = append(list, p)
@@ -189,7 +190,7 @@ func readCounter(ctx context.Context, q querier, r *Report) (int64, error) {
 		if name.text != "events" {
 			continue
 		}
-		if r.want("sqlite_sequence", "events", "seq", &seq, "integer") {
+		if r.requireClass("sqlite_sequence", "events", "seq", &seq, "integer") {
 			highest = max(highest, seq.integer)
 		}
 	}

@@ -126,7 +126,7 @@ func checkTable(ctx context.Context, q querier, o object, r *Report) (ok bool, e
 	}
 	defer rows.Close()
 	before := r.FaultCount
-	want := columns[o.name]
+	expected := columns[o.name]
 	seen := 0
 	for rows.Next() {
 		var c column
@@ -134,12 +134,12 @@ func checkTable(ctx context.Context, q querier, o object, r *Report) (ok bool, e
 		if err := rows.Scan(&c.name, &c.affinity, &c.notNull, &c.key, &hidden); err != nil {
 			return false, err
 		}
-		i := slices.IndexFunc(want, func(w column) bool { return strings.EqualFold(w.name, c.name) })
+		i := slices.IndexFunc(expected, func(w column) bool { return strings.EqualFold(w.name, c.name) })
 		if i < 0 || hidden != 0 {
 			r.fault(o.name, "", "column %s is not part of a thread", c.name)
 			continue
 		}
-		w := want[i]
+		w := expected[i]
 		seen++
 		if w.affinity != c.affinity || w.notNull != c.notNull || w.key != c.key {
 			r.fault(o.name, "", "column %s is not declared as in a thread", c.name)
@@ -148,7 +148,7 @@ func checkTable(ctx context.Context, q querier, o object, r *Report) (ok bool, e
 	if err := rows.Err(); err != nil {
 		return false, err
 	}
-	if seen != len(want) {
+	if seen != len(expected) {
 		return false, fmt.Errorf("%w: table %s lacks a column", ErrNotSQLite, o.name)
 	}
 	words := strings.ToUpper(o.sql)

@@ -12,6 +12,8 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // benchEvents is how many events the threads of the benchmarks of reads hold.
@@ -35,7 +37,7 @@ func newBench(b *testing.B, n int) *Thread {
 	b.Helper()
 	now := time.UnixMilli(1773829800123)
 	dir := filepath.Join(b.TempDir(), "t")
-	r, err := StartRestore(dir, false)
+	r, err := bolt.StartRestore(dir, false)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -283,7 +285,7 @@ func BenchmarkSearch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				err := t.View(ctx, func(tx *Tx) error {
-					_, err := tx.search(newVerdicts(f)).run(0, math.MaxInt64, func(*hit) (bool, error) { return false, nil })
+					_, err := tx.s.Scan(store.Scan{Selection: newSelection(f), Upto: math.MaxInt64}, func(int64) (bool, error) { return false, nil })
 					return err
 				})
 				if err != nil {

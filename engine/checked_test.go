@@ -9,6 +9,8 @@ import (
 	"thread/event"
 	"thread/filter"
 	"thread/index"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // TestCheckedVersion: what a program remembers of events that it passed over does
@@ -44,18 +46,14 @@ func TestCheckedVersion(t *testing.T) {
 	remember := func(consumer string, sequence, hash uint64) {
 		t.Helper()
 		err := th.Update(ctx, func(tx *Tx) error {
-			b, err := tx.later(bucketChecked)
-			if err != nil {
+			if err := tx.s.SetSequence(store.Checked, sequence); err != nil {
 				return err
 			}
-			if err := b.SetSequence(sequence); err != nil {
-				return err
-			}
-			key := consumerKey(consumer)
+			key := store.ConsumerKey(consumer)
 			v := binary.BigEndian.AppendUint64(nil, hash)
 			v = binary.BigEndian.AppendUint64(v, 0)
-			v = binary.BigEndian.AppendUint64(v, uint64(tx.st.head))
-			return index.Put(b, key, index.AppendSum(v, key))
+			v = binary.BigEndian.AppendUint64(v, uint64(tx.Head()))
+			return tx.s.Put(store.Checked, key, index.AppendSum(v, key))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +76,7 @@ func TestCheckedVersion(t *testing.T) {
 		if id := first(); id != 1 {
 			t.Errorf("version %s: first is %d", name, id)
 		}
-		if err := th.Update(ctx, func(tx *Tx) error { return tx.b.Bucket(bucketChecked).Delete(consumerKey("other")) }); err != nil {
+		if err := th.Update(ctx, func(tx *Tx) error { return bolt.Raw(tx.s).Bucket(bucketChecked).Delete(store.ConsumerKey("other")) }); err != nil {
 			t.Fatal(err)
 		}
 		remember("c", filter.Version-1, h)
@@ -86,8 +84,8 @@ func TestCheckedVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := th.View(ctx, func(tx *Tx) error {
-			b := tx.b.Bucket(bucketChecked)
-			if b.Get(consumerKey("c")) != nil || b.Get(consumerKey("other")) == nil || b.Sequence() != filter.Version {
+			b := bolt.Raw(tx.s).Bucket(bucketChecked)
+			if b.Get(store.ConsumerKey("c")) != nil || b.Get(store.ConsumerKey("other")) == nil || b.Sequence() != filter.Version {
 				t.Errorf("version %s: not swept", name)
 			}
 			return nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // ahead is a thread that was used while the clock was ahead by years, and the
@@ -52,7 +54,7 @@ func TestScheduleClockAhead(t *testing.T) {
 		// As an earlier version left it, which did not note the clock.
 		"not noted": func(th *Thread) {
 			plan(th)
-			err := th.Update(ctx, func(tx *Tx) error { return tx.b.Bucket(bucketSchedules).SetSequence(0) })
+			err := th.Update(ctx, func(tx *Tx) error { return bolt.Raw(tx.s).Bucket(bucketSchedules).SetSequence(0) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +86,7 @@ func TestScheduleClockAhead(t *testing.T) {
 			if n := head(t, th); n != 2 {
 				t.Errorf("%d events after an hour, want 2", n)
 			}
-			if r, err := th.Check(ctx); err != nil || len(r.Faults) > 0 {
+			if r, err := Check(ctx, th); err != nil || len(r.Faults) > 0 {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
@@ -160,16 +162,12 @@ func TestReplanInPieces(t *testing.T) {
 	draft := event.Draft{Source: "s", Type: "t"}
 	th, now := ahead(t, func(th *Thread) {
 		err := th.Update(ctx, func(tx *Tx) error {
-			b, err := tx.later(bucketSchedules)
-			if err != nil {
-				return err
-			}
 			for range n {
-				if _, err := tx.schedule(tx.t.now().Add(time.Minute), appendSince(draftFields(&draft), tx.t.now())); err != nil {
+				if _, err := tx.schedule(tx.t.now().Add(time.Minute), &store.ScheduledEntry{Draft: draft, Since: tx.t.now()}); err != nil {
 					return err
 				}
 			}
-			return tx.notePlanned(b)
+			return tx.notePlanned()
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +199,7 @@ func TestDedupeClockAhead(t *testing.T) {
 	push(th, 2)
 	*now = now.Add(-clockSkew)
 	push(th, 3)
-	if r, err := th.Check(ctx); err != nil || len(r.Faults) > 0 {
+	if r, err := Check(ctx, th); err != nil || len(r.Faults) > 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/store/bolt"
 )
 
 // call is a use of an exported function that takes a context.
@@ -49,10 +50,10 @@ func calls(t *testing.T) []call {
 		{"Backlog", func(ctx context.Context, th *Thread) error { _, _, err := th.Backlog(ctx, "c"); return err }, 4},
 		{"Backlogs", func(ctx context.Context, th *Thread) error { return th.Backlogs(ctx, []string{"c", "c"})[1].Err }, 4},
 		{"Before", func(ctx context.Context, th *Thread) error { _, err := th.Before(ctx, time.Now()); return err }, 0},
-		{"Check", func(ctx context.Context, th *Thread) error { _, err := th.Check(ctx); return err }, 8},
-		{"FixLog", func(ctx context.Context, th *Thread) error { _, err := th.FixLog(ctx); return err }, 8},
+		{"Check", func(ctx context.Context, th *Thread) error { _, err := Check(ctx, th); return err }, 8},
+		{"FixLog", func(ctx context.Context, th *Thread) error { _, err := FixLog(ctx, th); return err }, 8},
 		{"Compact", func(ctx context.Context, th *Thread) error { _, err := th.Compact(ctx); return err }, 50},
-		{"DeadLetters", func(ctx context.Context, th *Thread) error { return last(th.DeadLetters(ctx, Letters{})) }, 0},
+		{"DeadLetters", func(ctx context.Context, th *Thread) error { return last(th.DeadLetters(ctx, DeadLetterQuery{})) }, 0},
 		{"Delayed", func(ctx context.Context, th *Thread) error { _, err := th.Delayed(ctx, 0); return err }, 0},
 		{"Digest", func(ctx context.Context, th *Thread) error { _, err := th.Digest(ctx); return err }, 4},
 		{"DropDead", func(ctx context.Context, th *Thread) error { _, err := th.DropDead(ctx, nil); return err }, 0},
@@ -112,7 +113,7 @@ func calls(t *testing.T) []call {
 		{"RetryDead", func(ctx context.Context, th *Thread) error { _, err := th.RetryDead(ctx, nil); return err }, 0},
 		{"Schedules", func(ctx context.Context, th *Thread) error { _, err := th.Schedules(ctx); return err }, 0},
 		{"Seek", func(ctx context.Context, th *Thread) error { return th.Seek(ctx, "c", 1) }, 0},
-		{"Snapshot", func(ctx context.Context, th *Thread) error { _, err := th.Snapshot(ctx); return err }, 0},
+		{"Snapshot", func(ctx context.Context, th *Thread) error { _, err := bolt.TakeSnapshot(ctx, dirOf(th)); return err }, 0},
 		{"Subscribe", func(ctx context.Context, th *Thread) error {
 			return th.Subscribe(ctx, Subscription{Consumer: "new", Handler: "true"})
 		}, 0},
@@ -188,7 +189,7 @@ func TestCanceled(t *testing.T) {
 // everything is what a thread holds.
 func everything(t *testing.T, th *Thread) any {
 	t.Helper()
-	s, err := th.Snapshot(ctx)
+	s, err := bolt.TakeSnapshot(ctx, dirOf(th))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,10 +210,10 @@ func everything(t *testing.T, th *Thread) any {
 
 // forgetChecked makes looks for work read again what they have read before.
 func forgetChecked(tx *Tx) error {
-	if tx.b.Bucket(bucketChecked) == nil {
+	if bolt.Raw(tx.s).Bucket(bucketChecked) == nil {
 		return nil
 	}
-	return tx.b.DeleteBucket(bucketChecked)
+	return bolt.Raw(tx.s).DeleteBucket(bucketChecked)
 }
 
 // counting ends when it has been asked for its error so many times.
@@ -236,9 +237,9 @@ func (c *counting) Err() error {
 // TestCanceledMeanwhile: what is long looks at its context again and again, and
 // returns its end when it comes at one of these looks.
 func TestCanceledMeanwhile(t *testing.T) {
-	old := sliceTime
-	sliceTime = 0
-	defer func() { sliceTime = old }()
+	old := bolt.SliceTime
+	bolt.SliceTime = 0
+	defer func() { bolt.SliceTime = old }()
 	th := manyThread(t)
 	for _, c := range calls(t) {
 		try := func(limit int) (asked int, err error) {

@@ -10,7 +10,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
-	"thread/index"
+	"thread/internal/store"
 )
 
 // DeadLetter is an event that a consumer could not process.
@@ -21,8 +21,8 @@ type DeadLetter struct {
 	Failures
 }
 
-// Letters selects dead letters.
-type Letters struct {
+// DeadLetterQuery selects dead letters.
+type DeadLetterQuery struct {
 	Consumer string // "": of every consumer, also of those that are not subscribed any more
 	ID       int64  // of this event, 0: of every event
 	Filter   string // whose events match, "": all. An event that is not stored any more does not match
@@ -37,7 +37,7 @@ var lettersAtOnce = 256
 // meanwhile; an error is the last element.
 //
 // Errors are *filter.Error, filter.ErrRuntime, ErrInvalid and ErrBusy.
-func (t *Thread) DeadLetters(ctx context.Context, q Letters) iter.Seq2[DeadLetter, error] {
+func (t *Thread) DeadLetters(ctx context.Context, q DeadLetterQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		w, err := newLetterWalk(q)
 		for err == nil && !w.done {
@@ -80,38 +80,30 @@ func (t *Thread) RetryDead(ctx context.Context, letters []DeadLetter) (n int64, 
 }
 
 func (tx *Tx) retryDead(consumer string, id int64) (bool, error) {
-	dead, err := index.Bucket(tx.b, bucketDead)
-	if dead == nil {
-		return false, err
-	}
-	key := letterKey(consumer, id)
-	v, err := index.Get(dead, key)
+	key := store.LetterKey(consumer, id)
+	v, err := tx.s.Get(store.Dead, key)
 	if v == nil || err != nil {
 		return false, err
 	}
-	if stored, err := tx.has(id); !stored {
+	if stored, err := tx.s.Has(id); !stored {
 		return false, err
 	}
-	l, err := decodeLetter(key, v)
+	l, err := store.DecodeLetter(key, v)
 	if err != nil {
 		return false, err
 	}
-	l.round, l.deferrals, l.DiedAt = 0, 0, time.Time{}
-	retries, err := tx.later(bucketRetries)
-	if err != nil {
+	l.Round, l.Deferrals, l.DiedAt = 0, 0, time.Time{}
+	if err := tx.putLetter(store.Retries, consumer, id, &l); err != nil {
 		return false, err
 	}
-	if err := putLetter(retries, consumer, id, &l); err != nil {
-		return false, err
-	}
-	if err := index.Delete(dead, key); err != nil {
+	if err := tx.s.Delete(store.Dead, key); err != nil {
 		return false, err
 	}
 	state, err := tx.delivery(consumer)
 	if err != nil {
 		return false, err
 	}
-	state.retried++
+	state.Retried++
 	return true, tx.putDelivery(consumer, &state)
 }
 
@@ -120,20 +112,16 @@ func (tx *Tx) retryDead(consumer string, id int64) (bool, error) {
 func (t *Thread) DropDead(ctx context.Context, letters []DeadLetter) (n int64, err error) {
 	err = t.Update(ctx, func(tx *Tx) error {
 		n = 0
-		dead, err := index.Bucket(tx.b, bucketDead)
-		if dead == nil {
-			return err
-		}
 		for _, l := range letters {
-			key := letterKey(l.Consumer, l.Event.ID)
-			v, err := index.Get(dead, key)
+			key := store.LetterKey(l.Consumer, l.Event.ID)
+			v, err := tx.s.Get(store.Dead, key)
 			if err != nil {
 				return err
 			}
 			if v == nil {
 				continue
 			}
-			if err := index.Delete(dead, key); err != nil {
+			if err := tx.s.Delete(store.Dead, key); err != nil {
 				return err
 			}
 			n++
@@ -147,14 +135,14 @@ func (t *Thread) DropDead(ctx context.Context, letters []DeadLetter) (n int64, e
 // Letters that come meanwhile behind its place are not met, so that a letter that
 // is sent back and dies again is not sent back twice.
 type letterWalk struct {
-	q      Letters
+	q      DeadLetterQuery
 	f      *filter.Filter
 	prefix []byte
 	next   []byte // the key to go on with
 	done   bool
 }
 
-func newLetterWalk(q Letters) (*letterWalk, error) {
+func newLetterWalk(q DeadLetterQuery) (*letterWalk, error) {
 	f, err := filter.Compile(q.Filter)
 	if err != nil {
 		return nil, err
@@ -167,7 +155,7 @@ func newLetterWalk(q Letters) (*letterWalk, error) {
 		if err := checkConsumer(q.Consumer); err != nil {
 			return nil, err
 		}
-		w.prefix = letterPrefix(q.Consumer)
+		w.prefix = store.LetterPrefix(q.Consumer)
 	}
 	w.next = w.prefix
 	return w, nil
@@ -177,31 +165,29 @@ func newLetterWalk(q Letters) (*letterWalk, error) {
 // the end.
 func (w *letterWalk) slice(tx *Tx) (some []DeadLetter, err error) {
 	w.done = true // unless there turn out to be more
-	dead, err := index.Bucket(tx.b, bucketDead)
-	if dead == nil {
-		return nil, err
-	}
 	matcher := w.f.Matcher()
 	n, size := 0, 0
-	err = index.Range(dead, w.next, func(k, v []byte) (more bool, err error) {
+	err = tx.s.Ascend(store.Dead, w.next, func(k, v []byte) (more bool, err error) {
 		if !bytes.HasPrefix(k, w.prefix) {
 			return false, nil
 		}
-		if n++; n > lettersAtOnce || size >= sliceBytes {
+		if n++; n > lettersAtOnce || size >= resultBytes {
 			w.next, w.done = slices.Clone(k), false
 			return false, nil
 		}
 		l := DeadLetter{}
-		if l.Consumer, l.Event.ID, err = splitLetterKey(k); err != nil {
+		if l.Consumer, l.Event.ID, err = store.SplitLetterKey(k); err != nil {
 			return false, err
 		}
 		if w.q.ID != 0 && w.q.ID != l.Event.ID {
 			return true, nil
 		}
-		if l.Failures, err = decodeLetter(k, v); err != nil {
+		f, err := store.DecodeLetter(k, v)
+		if err != nil {
 			return false, err
 		}
-		if l.Event, l.Stored, err = tx.event(l.Event.ID); err != nil {
+		l.Failures = failures(&f)
+		if l.Event, l.Stored, err = tx.s.Event(l.Event.ID); err != nil {
 			return false, err
 		}
 		ok, err := w.matches(matcher, &l)
@@ -228,23 +214,19 @@ func (w *letterWalk) matches(m *filter.Matcher, l *DeadLetter) (bool, error) {
 	return m.Match(&row)
 }
 
-// countLetters counts a consumer's letters in a bucket.
-func (tx *Tx) countLetters(bucket []byte, consumer string) (n int64, err error) {
-	return n, tx.eachLetter(bucket, consumer, func(_, _ []byte) (bool, error) {
+// countLetters counts a consumer's letters in a table.
+func (tx *Tx) countLetters(table store.Table, consumer string) (n int64, err error) {
+	return n, tx.eachLetter(table, consumer, func(_, _ []byte) (bool, error) {
 		n++
 		return true, nil
 	})
 }
 
-// eachLetter calls fn for a consumer's letters in a bucket, in the order of their
+// eachLetter calls fn for a consumer's letters in a table, in the order of their
 // ids, until fn wants no more.
-func (tx *Tx) eachLetter(bucket []byte, consumer string, fn func(k, v []byte) (more bool, err error)) error {
-	b, err := index.Bucket(tx.b, bucket)
-	if b == nil {
-		return err
-	}
-	prefix := letterPrefix(consumer)
-	return index.Range(b, prefix, func(k, v []byte) (bool, error) {
+func (tx *Tx) eachLetter(table store.Table, consumer string, fn func(k, v []byte) (more bool, err error)) error {
+	prefix := store.LetterPrefix(consumer)
+	return tx.s.Ascend(table, prefix, func(k, v []byte) (bool, error) {
 		if !bytes.HasPrefix(k, prefix) {
 			return false, nil
 		}
@@ -253,17 +235,17 @@ func (tx *Tx) eachLetter(bucket []byte, consumer string, fn func(k, v []byte) (m
 }
 
 func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) (err error) {
-	if c.Dead, err = tx.countLetters(bucketDead, c.Consumer); err != nil {
+	if c.Dead, err = tx.countLetters(store.Dead, c.Consumer); err != nil {
 		return err
 	}
-	if c.Retries, err = tx.countLetters(bucketRetries, c.Consumer); err != nil {
+	if c.Retries, err = tx.countLetters(store.Retries, c.Consumer); err != nil {
 		return err
 	}
 	state, err := tx.delivery(c.Consumer)
-	if err == nil && state.failing > from {
-		c.Failing, c.Failures = state.failing, state.letter
+	if err == nil && state.Failing > from {
+		c.Failing, c.Failures = state.Failing, failures(&state.Letter)
 		// As long as Feed waits, which a clock that was ahead does not draw out.
-		if now := tx.t.now(); now.Before(c.LastAt) {
+		if now := tx.now(); now.Before(c.LastAt) {
 			c.NextAt = now
 		}
 	}
@@ -278,16 +260,16 @@ func (tx *Tx) dueRetries(d *Due, after int64) error {
 	if err != nil {
 		return err
 	}
-	d.Retried = state.retried
+	d.Retried = state.Retried
 	if after > 0 {
 		return nil
 	}
-	return tx.eachLetter(bucketRetries, d.Consumer, func(k, _ []byte) (more bool, err error) {
-		_, id, err := splitLetterKey(k)
+	return tx.eachLetter(store.Retries, d.Consumer, func(k, _ []byte) (more bool, err error) {
+		_, id, err := store.SplitLetterKey(k)
 		if err != nil || id > d.Progress.From() {
 			return false, err
 		}
-		stored, err := tx.has(id)
+		stored, err := tx.s.Has(id)
 		if stored {
 			d.First = id
 		}

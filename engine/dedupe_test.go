@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"thread/event"
+	"thread/internal/store/bolt"
 )
 
 // keyModel is the oracle of dedupe keys: a map from key to its first event.
@@ -34,7 +35,7 @@ func (m *keyModel) open(t *rapid.T) {
 	if m.th, err = Open(m.dir, WithClock(func() time.Time { return m.now })); err != nil {
 		t.Fatal(err)
 	}
-	m.th.maxGroup = 40
+	dirOf(m.th).MaxGroup = 40
 }
 
 func someKeyed(t *rapid.T, keys int) event.Draft {
@@ -120,7 +121,7 @@ func (m *keyModel) PushBatch(t *rapid.T) {
 // Cut leaves the beginning of a long batch behind, as a crash does: its keys must
 // be as if they had never been.
 func (m *keyModel) Cut(t *rapid.T) {
-	ds := make([]event.Draft, 2*m.th.maxGroup)
+	ds := make([]event.Draft, 2*dirOf(m.th).MaxGroup)
 	for i := range ds {
 		ds[i] = someKeyed(t, 60)
 	}
@@ -137,7 +138,7 @@ func (m *keyModel) Check(t *rapid.T) {
 		if tx.Head() != m.last {
 			t.Fatalf("newest event is %d, want %d", tx.Head(), m.last)
 		}
-		keys, expiry := tx.b.Bucket(bucketDedupe), tx.b.Bucket(bucketDedupeExpiry)
+		keys, expiry := bolt.Raw(tx.s).Bucket(bucketDedupe), bolt.Raw(tx.s).Bucket(bucketDedupeExpiry)
 		if keys == nil {
 			return nil
 		}
@@ -198,8 +199,8 @@ func TestExpiredKeysAreSwept(t *testing.T) {
 		},
 		"PushAt": func(th *Thread) error { _, err := th.PushAt(ctx, plain, th.now()); return err },
 		"a long batch": func(th *Thread) error {
-			th.maxGroup = 2
-			defer func() { th.maxGroup = maxGroup }()
+			dirOf(th).MaxGroup = 2
+			defer func() { dirOf(th).MaxGroup = bolt.MaxGroup }()
 			_, err := th.PushBatch(ctx, []event.Draft{plain, plain, plain})
 			return err
 		},
@@ -231,8 +232,8 @@ func expiredKeysAreSwept(t *testing.T, push func(th *Thread) error) {
 			t.Fatal(err)
 		}
 		err := th.View(ctx, func(tx *Tx) error {
-			left = count(tx.b.Bucket(bucketDedupe))
-			if left > max(1, last-sweepAtLeast) || left < 1 || count(tx.b.Bucket(bucketDedupeExpiry)) != left {
+			left = count(bolt.Raw(tx.s).Bucket(bucketDedupe))
+			if left > max(1, last-sweepAtLeast) || left < 1 || count(bolt.Raw(tx.s).Bucket(bucketDedupeExpiry)) != left {
 				t.Fatalf("%d keys are left of %d", left, last)
 			}
 			return nil

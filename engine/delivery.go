@@ -1,99 +1,34 @@
 package engine
 
 import (
-	"fmt"
 	"time"
 
-	"thread/index"
+	"thread/internal/store"
 )
 
-// delivery is how far a consumer's deliveries are, beside its progress. It is
-// valid if and only if its crc fits and it consists of fields in the form of a
-// subscription record, followed by a crc of 4 bytes; a field that is missing is
-// 0 or empty.
-type delivery struct {
-	number  int64 // of the latest delivery, they are counted from 1
-	first   int64 // ids of its first and last event
-	last    int64
-	count   int64 // its events while it is out; 0 when its result is stored
-	retry   int64 // 1: it is a dead letter that was sent back
-	suspect int64 // last id of a group that has failed and is being split, 0: none
-	failing int64 // the unread event that has failed, 0: none
-	letter  Failures
-	retried int64 // how often something was handed back: a dead letter, or by Seek
-}
-
-const (
-	fieldNumber  = 1
-	fieldFirst   = 2
-	fieldLast    = 3
-	fieldCount   = 4
-	fieldRetry   = 5
-	fieldSuspect = 6
-	fieldFailing = 7
-	fieldLetter  = 8 // Failures
-	fieldRetried = 9
-)
-
-func (d *delivery) numbers() []*int64 {
-	return []*int64{fieldNumber: &d.number, fieldFirst: &d.first, fieldLast: &d.last, fieldCount: &d.count,
-		fieldRetry: &d.retry, fieldSuspect: &d.suspect, fieldFailing: &d.failing, fieldRetried: &d.retried}
-}
-
-func (tx *Tx) delivery(consumer string) (d delivery, err error) {
-	bucket, err := tx.later(bucketDeliveries)
-	if bucket == nil || err != nil {
-		return d, err
-	}
-	key := consumerKey(consumer)
-	v, err := index.Get(bucket, key)
+// delivery returns how far a consumer's deliveries are.
+func (tx *Tx) delivery(consumer string) (d store.Delivery, err error) {
+	key := store.ConsumerKey(consumer)
+	v, err := tx.s.Get(store.Deliveries, key)
 	if v == nil || err != nil {
 		return d, err
 	}
-	b, ok := index.CheckSum(key, v)
-	if !ok {
-		return d, fmt.Errorf("%w: delivery %q", ErrCorrupt, key)
-	}
-	numbers := d.numbers()
-	return d, eachField(b, func(tag uint64, v []byte) (err error) {
-		switch {
-		case tag == fieldLetter:
-			d.letter, err = decodeFailures(v)
-		case tag < uint64(len(numbers)) && numbers[tag] != nil:
-			*numbers[tag], err = number(v)
-		}
-		return err
-	})
+	return store.DecodeDelivery(key, v)
 }
 
-func (tx *Tx) putDelivery(consumer string, d *delivery) error {
-	bucket, err := tx.later(bucketDeliveries)
-	if err != nil {
-		return err
-	}
-	var b []byte
-	for tag, n := range d.numbers() {
-		if n != nil {
-			b = appendNumber(b, uint64(tag), *n)
-		} else if tag == fieldLetter && d.failing != 0 {
-			b = appendField(b, fieldLetter, string(d.letter.append(nil)))
-		}
-	}
-	key := consumerKey(consumer)
-	return index.Put(bucket, key, index.AppendSum(b, key))
+func (tx *Tx) putDelivery(consumer string, d *store.Delivery) error {
+	key := store.ConsumerKey(consumer)
+	return tx.s.Put(store.Deliveries, key, d.Encode(key))
 }
 
 // forgetDelivery makes the result of a delivery that is out unwanted, and what
 // was known of failing events void: the consumer's position was moved by hand.
 func (tx *Tx) forgetDelivery(consumer string) error {
-	if b, err := index.Bucket(tx.b, bucketDeliveries); b == nil {
-		return err
-	}
 	d, err := tx.delivery(consumer)
-	if err != nil || d.count == 0 && d.suspect == 0 && d.failing == 0 {
+	if err != nil || d.Count == 0 && d.Suspect == 0 && d.Failing == 0 {
 		return err
 	}
-	d.count, d.suspect, d.failing = 0, 0, 0
+	d.Count, d.Suspect, d.Failing = 0, 0, 0
 	return tx.putDelivery(consumer, &d)
 }
 
@@ -105,20 +40,20 @@ func (tx *Tx) handBack(consumer string) error {
 	if err != nil {
 		return err
 	}
-	d.count, d.suspect, d.failing = 0, 0, 0
-	d.retried++
+	d.Count, d.Suspect, d.Failing = 0, 0, 0
+	d.Retried++
 	return tx.putDelivery(consumer, &d)
 }
 
-// clear forgets the failures of an event that is settled.
-func (d *delivery) clear() { d.failing, d.letter = 0, Failures{} }
+// clearFailures forgets the failures of an event that is settled.
+func clearFailures(d *store.Delivery) { d.Failing, d.Letter = 0, store.Failures{} }
 
 // failuresOf returns what is known of an unread event.
-func (d *delivery) failuresOf(id int64) Failures {
-	if d.failing == id {
-		return d.letter
+func failuresOf(d *store.Delivery, id int64) store.Failures {
+	if d.Failing == id {
+		return d.Letter
 	}
-	return Failures{}
+	return store.Failures{}
 }
 
 // Policy is what follows a failure. The zero Policy gives single events out, and
@@ -152,72 +87,65 @@ const (
 // interrupted is the result of a delivery whose user was killed.
 var interrupted = Result{Verdict: Failed, ExitCode: -1, Error: "interrupted: the program ended without a result"}
 
-// fate is what has become of the events of a delivery.
-type fate int
+// outcome is what has become of the events of a delivery.
+type outcome int
 
 const (
-	open fate = iota // they will be given out again
+	undecided outcome = iota // they will be given out again
 	acked
-	buried // the event is a dead letter
+	diedOut // the event is a dead letter
 )
 
 // settle stores the result of the delivery that is out.
-func (tx *Tx) settle(consumer string, p *Policy, d *delivery, ids []int64, r Result) (fate, error) {
-	if d.retry == 1 {
+func (tx *Tx) settle(consumer string, p *Policy, d *store.Delivery, ids []int64, r Result) (outcome, error) {
+	if d.Retry == 1 {
 		return tx.settleRetry(consumer, p, d, r)
 	}
-	single := d.count == 1
-	d.count = 0
-	now := tx.t.now()
+	single := d.Count == 1
+	d.Count = 0
+	now := tx.now()
 	switch r.Verdict {
 	case Succeeded:
-		d.clear()
-		return acked, tx.passOver(consumer, d, d.last, ids)
+		clearFailures(d)
+		return acked, tx.passOver(consumer, d, d.Last, ids)
 	case Returned:
-		return open, nil
+		return undecided, nil
 	case Deferred:
-		l := d.failuresOf(d.first)
-		l.fail(r, now, false)
-		l.NextAt = now.Add(p.Backoff(l.deferrals))
-		d.failing, d.letter = d.first, l
-		return open, nil
+		l := failuresOf(d, d.First)
+		fail(&l, r, now, false)
+		l.NextAt = now.Add(p.Backoff(l.Deferrals))
+		d.Failing, d.Letter = d.First, l
+		return undecided, nil
 	}
 	if !single {
-		d.suspect = d.last
-		d.clear()
-		return open, nil
+		d.Suspect = d.Last
+		clearFailures(d)
+		return undecided, nil
 	}
-	d.suspect = 0 // this is the one; what came after it in the group is whole again
-	l := d.failuresOf(d.first)
-	l.fail(r, now, true)
-	if r.Verdict == Failed && l.round < p.MaxAttempts {
-		l.NextAt = now.Add(p.Backoff(l.round))
-		d.failing, d.letter = d.first, l
-		return open, nil
+	d.Suspect = 0 // this is the one; what came after it in the group is whole again
+	l := failuresOf(d, d.First)
+	fail(&l, r, now, true)
+	if r.Verdict == Failed && l.Round < p.MaxAttempts {
+		l.NextAt = now.Add(p.Backoff(l.Round))
+		d.Failing, d.Letter = d.First, l
+		return undecided, nil
 	}
-	d.clear()
-	if err := tx.passOver(consumer, d, d.first, []int64{d.first}); err != nil {
-		return open, err
+	clearFailures(d)
+	if err := tx.passOver(consumer, d, d.First, []int64{d.First}); err != nil {
+		return undecided, err
 	}
-	return buried, tx.bury(consumer, d.first, l)
+	return diedOut, tx.putDead(consumer, d.First, l)
 }
 
 // passOver moves progress to id and forgets the letters of the events that were
 // delivered: progress was moved back before, and these have come again.
-func (tx *Tx) passOver(consumer string, d *delivery, id int64, ids []int64) error {
-	if d.suspect <= id {
-		d.suspect = 0
+func (tx *Tx) passOver(consumer string, d *store.Delivery, id int64, ids []int64) error {
+	if d.Suspect <= id {
+		d.Suspect = 0
 	}
-	for _, name := range [][]byte{bucketDead, bucketRetries} {
-		bucket, err := index.Bucket(tx.b, name)
-		if err != nil {
-			return err
-		}
-		if bucket == nil {
-			continue
-		}
+	for _, table := range []store.Table{store.Dead, store.Retries} {
 		for _, id := range ids {
-			if err := index.Delete(bucket, letterKey(consumer, id)); err != nil {
+			if err := tx.s.Delete(table, store.LetterKey(consumer, id)); err != nil {
 				return err
 			}
 		}
@@ -229,49 +157,41 @@ func (tx *Tx) passOver(consumer string, d *delivery, id int64, ids []int64) erro
 	return tx.setProgress(consumer, id)
 }
 
-// bury makes an event a dead letter.
-func (tx *Tx) bury(consumer string, id int64, l Failures) error {
-	dead, err := tx.later(bucketDead)
-	if err != nil {
-		return err
-	}
+// putDead makes an event a dead letter.
+func (tx *Tx) putDead(consumer string, id int64, l store.Failures) error {
 	l.DiedAt, l.NextAt = l.LastAt, time.Time{}
-	return putLetter(dead, consumer, id, &l)
+	return tx.putLetter(store.Dead, consumer, id, &l)
 }
 
 // settleRetry is settle for a dead letter that was sent back. While it waits,
 // other events go on.
-func (tx *Tx) settleRetry(consumer string, p *Policy, d *delivery, r Result) (fate, error) {
-	d.count, d.retry = 0, 0
-	retries, err := tx.later(bucketRetries)
-	if err != nil {
-		return open, err
-	}
-	key := letterKey(consumer, d.first)
-	v, err := index.Get(retries, key)
+func (tx *Tx) settleRetry(consumer string, p *Policy, d *store.Delivery, r Result) (outcome, error) {
+	d.Count, d.Retry = 0, 0
+	key := store.LetterKey(consumer, d.First)
+	v, err := tx.s.Get(store.Retries, key)
 	if v == nil || err != nil || r.Verdict == Returned {
-		return open, err
+		return undecided, err
 	}
-	l, err := decodeLetter(key, v)
+	l, err := store.DecodeLetter(key, v)
 	if err != nil {
-		return open, err
+		return undecided, err
 	}
-	now := tx.t.now()
+	now := tx.now()
 	switch r.Verdict {
 	case Succeeded:
-		return acked, index.Delete(retries, key)
+		return acked, tx.s.Delete(store.Retries, key)
 	case Deferred:
-		l.fail(r, now, false)
-		l.NextAt = now.Add(p.Backoff(l.deferrals))
-		return open, putLetter(retries, consumer, d.first, &l)
+		fail(&l, r, now, false)
+		l.NextAt = now.Add(p.Backoff(l.Deferrals))
+		return undecided, tx.putLetter(store.Retries, consumer, d.First, &l)
 	}
-	l.fail(r, now, true)
-	if r.Verdict == Failed && l.round < p.MaxAttempts {
-		l.NextAt = now.Add(p.Backoff(l.round))
-		return open, putLetter(retries, consumer, d.first, &l)
+	fail(&l, r, now, true)
+	if r.Verdict == Failed && l.Round < p.MaxAttempts {
+		l.NextAt = now.Add(p.Backoff(l.Round))
+		return undecided, tx.putLetter(store.Retries, consumer, d.First, &l)
 	}
-	if err := index.Delete(retries, key); err != nil {
-		return open, err
+	if err := tx.s.Delete(store.Retries, key); err != nil {
+		return undecided, err
 	}
-	return buried, tx.bury(consumer, d.first, l)
+	return diedOut, tx.putDead(consumer, d.First, l)
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"hash"
+
+	"thread/internal/store"
 )
 
 // Digest returns a SHA-256 of what a thread holds: the events, subscriptions
@@ -16,34 +19,21 @@ import (
 // Every text is hashed with its length before it, every number as 8 big-endian
 // bytes. Digest reads in slices; what is pushed meanwhile does not count.
 func (t *Thread) Digest(ctx context.Context) (sum [sha256.Size]byte, err error) {
-	s, err := t.Snapshot(ctx)
+	var d digest
+	var head int64
+	err = t.read(ctx, func(tx *Tx) error {
+		d = digest{h: sha256.New()}
+		head = tx.Head()
+		return d.consumers(tx)
+	})
 	if err != nil {
 		return sum, err
-	}
-	d := digest{h: sha256.New()}
-	d.text("thread digest 1")
-	for _, n := range []int64{s.LastID, s.Stored + s.Pruned, int64(len(s.Subscriptions))} {
-		d.number(n)
-	}
-	for i := range s.Subscriptions {
-		sub := &s.Subscriptions[i]
-		d.text(sub.Consumer)
-		d.text(sub.Handler)
-		d.optional(sub.Filter)
-		d.text(string(sub.Options()))
-	}
-	d.number(int64(len(s.Progress)))
-	for _, p := range s.Progress {
-		d.text(p.Consumer)
-		d.number(p.LastAcked)
-		d.number(p.From())
-		d.text(p.UpdatedAt)
 	}
 	for e, err := range t.Events(ctx, Query{}) {
 		if err != nil {
 			return sum, err
 		}
-		if e.ID > s.Head {
+		if e.ID > head {
 			break
 		}
 		d.number(e.ID)
@@ -57,6 +47,45 @@ func (t *Thread) Digest(ctx context.Context) (sum [sha256.Size]byte, err error) 
 	return sum, nil
 }
 
+// consumers hashes everything but the events.
+func (d *digest) consumers(tx *Tx) error {
+	list, err := tx.subscriptionList()
+	if err != nil {
+		return err
+	}
+	d.text("thread digest 1")
+	st := tx.s.State()
+	for _, n := range []int64{st.LastID, st.Count, int64(len(list))} {
+		d.number(n)
+	}
+	for _, s := range list {
+		d.text(s.Consumer)
+		d.text(s.Handler)
+		d.optional(s.Filter)
+		d.text(string(s.Options()))
+	}
+	var progress []func()
+	err = tx.s.Ascend(store.Progress, nil, func(k, v []byte) (bool, error) {
+		p, err := store.DecodeProgress(k, v)
+		if err != nil || len(k) == 0 {
+			return false, errors.Join(err, ErrCorrupt)
+		}
+		consumer := string(k[1:])
+		progress = append(progress, func() {
+			d.text(consumer)
+			d.number(p.LastAcked)
+			d.number(p.From())
+			d.text(p.UpdatedAt)
+		})
+		return true, nil
+	})
+	d.number(int64(len(progress)))
+	for _, hash := range progress {
+		hash()
+	}
+	return err
+}
+
 type digest struct {
 	h   hash.Hash
 	buf []byte
@@ -67,10 +96,13 @@ func (d *digest) number(n int64) {
 	d.h.Write(d.buf)
 }
 
+// digestPart is how much of a text is copied at a time.
+const digestPart = 64 << 10
+
 func (d *digest) text(s string) {
 	d.buf = binary.BigEndian.AppendUint64(d.buf[:0], uint64(len(s)))
-	for ; len(s) > longLineBytes; s = s[longLineBytes:] {
-		d.h.Write(append(d.buf, s[:longLineBytes]...))
+	for ; len(s) > digestPart; s = s[digestPart:] {
+		d.h.Write(append(d.buf, s[:digestPart]...))
 		d.buf = d.buf[:0]
 	}
 	d.buf = append(d.buf, s...)

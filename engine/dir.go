@@ -1,23 +1,13 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"syscall"
 
-	"go.etcd.io/bbolt"
-
-	"thread/internal/durable"
-	"thread/internal/planted"
-	"thread/lock"
+	"thread/internal/store/bolt"
 )
-
-// checkMount is exchanged by tests.
-var checkMount = lock.CheckMount
 
 // Init makes dir a thread directory, with its parents where they are missing,
 // and returns a handle on it. What is in dir already stays, an events.jsonl too.
@@ -28,167 +18,7 @@ var checkMount = lock.CheckMount
 // ErrNotDir when dir or one of its parents is a file, and ErrNetwork, having made
 // nothing.
 func Init(dir string, opts ...Option) (*Thread, error) {
-	t, err := newThread(dir, opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkMount(t.dir); err != nil {
-		return nil, err
-	}
-	if err := t.makeDirs(); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), t.lockWait)
-	defer cancel()
-	held, err := lock.Open(ctx, t.path(runName, initLockName), lock.Exclusive)
-	if errors.Is(err, lock.ErrHeld) {
-		return nil, fmt.Errorf("%w: another init is at work", ErrBusy)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer held.Close()
-	if err := held.Probe(t.path(runName, initLockName)); err != nil {
-		return nil, err
-	}
-	if _, err := os.Lstat(t.path(databaseName)); err == nil {
-		return nil, fmt.Errorf("%w: %s", ErrExists, t.dir)
-	}
-	f, err := lock.Create(t.path("events.jsonl"), os.O_WRONLY|os.O_APPEND|openNoFollow|openNoWait)
-	if err != nil {
-		return nil, err
-	}
-	start := logStart{from: 1}
-	if info, serr := f.Stat(); serr == nil {
-		start.skip = info.Size()
-	}
-	if err := errors.Join(lock.Usable(f), f.Close()); err != nil {
-		return nil, err
-	}
-	// The directory's own name must be durable before there is a database in it.
-	if err := durable.SyncDir(filepath.Dir(t.dir)); err != nil {
-		return nil, err
-	}
-	err = createDatabase(t.path(databaseName), formatVersion, func(b *bbolt.Tx) error {
-		return b.Bucket(bucketMeta).Put(keyLines, start.encode())
-	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-// makeDirs creates the directory, its parents, run/ and logs/.
-func (t *Thread) makeDirs() error {
-	if _, err := os.Lstat(t.path(databaseName)); err == nil {
-		return fmt.Errorf("%w: %s", ErrExists, t.dir)
-	}
-	for _, dir := range []string{t.dir, t.path(runName), t.path(logsName)} {
-		err := makeDir(dir)
-		if errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%w: %s", ErrNotDir, dir)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// makeDir creates a directory with its parents, 0700 whatever the umask.
-func makeDir(dir string) error {
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		return &os.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
-	}
-	if err == nil || !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := makeDir(filepath.Dir(dir)); err != nil {
-		return err
-	}
-	return lock.Mkdir(dir) // another process may be faster
-}
-
-// createDatabase writes an empty database, lets fill, if there is one, add to it,
-// and gives it its name when it is durable. The caller holds a lock that keeps
-// others from creating the same one.
-func createDatabase(path string, format uint32, fill func(b *bbolt.Tx) error) (err error) {
-	tmp := path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err // what a crashed init left
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp)
-		}
-	}()
-	db, err := bbolt.Open(tmp, fileMode, &bbolt.Options{PageSize: pageBytes, NoStatistics: true,
-		OpenFile: func(path string, flag int, _ os.FileMode) (*os.File, error) {
-			return lock.Create(path, flag&^os.O_CREATE|os.O_EXCL|openNoFollow)
-		}})
-	if err != nil {
-		return err
-	}
-	if err := os.Chmod(tmp, fileMode); err != nil { // a umask may take bits away
-		return errors.Join(err, db.Close())
-	}
-	err = db.Update(func(b *bbolt.Tx) error {
-		if err := createBuckets(b, format); err != nil || fill == nil {
-			return err
-		}
-		return fill(b)
-	})
-	if cerr := db.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	// bbolt syncs data; the file's size may need a full sync before the rename.
-	f, err := os.OpenFile(tmp, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	err = f.Sync()
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return publish(tmp, path)
-}
-
-// createBuckets puts what every database has into an empty one.
-func createBuckets(b *bbolt.Tx, format uint32) error {
-	names := ourBuckets
-	if format >= 2 {
-		names = slices.Concat(names, typeBuckets)
-	}
-	for _, name := range names {
-		if _, err := b.CreateBucket(name); err != nil {
-			return err
-		}
-	}
-	meta := b.Bucket(bucketMeta)
-	if err := meta.Put(keyFormat, encodeFormat(format)); err != nil {
-		return err
-	}
-	return meta.Put(keyState, new(state).encode())
-}
-
-// publish gives a durable file its name, in the place of what had it. The file
-// is there or not when the directory cannot be synced: ErrUnknownOutcome.
-func publish(tmp, path string) error {
-	if planted.Bug("name not synced") {
-		return os.Rename(tmp, path)
-	}
-	renamed, err := durable.Rename(tmp, path, os.Rename)
-	if renamed && err != nil {
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-	}
-	return err
+	return newThread(func(o bolt.Options) (*bolt.Store, error) { return bolt.Init(dir, o) }, opts)
 }
 
 // Open returns a handle on the thread directory dir.
@@ -198,25 +28,7 @@ func publish(tmp, path string) error {
 // of ours, and ErrNetwork. What only the buckets can show, ErrNewerFormat among it, comes from
 // the first call that uses the database.
 func Open(dir string, opts ...Option) (*Thread, error) {
-	t, err := newThread(dir, opts)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(t.path(databaseName), os.O_RDONLY|openNoFollow|openNoWait, 0)
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return nil, fmt.Errorf("%w: %s", ErrNotThread, t.dir)
-	case err != nil:
-		return nil, err
-	}
-	defer f.Close()
-	if err := checkMagic(f); err != nil {
-		return nil, err
-	}
-	if err := checkMount(t.dir); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return newThread(func(o bolt.Options) (*bolt.Store, error) { return bolt.Open(dir, o) }, opts)
 }
 
 // OpenOrCreate is Open, and Init where there is no thread yet.
@@ -234,7 +46,7 @@ func OpenOrCreate(dir string, opts ...Option) (*Thread, error) {
 // Exists reports whether dir is a thread directory: a directory with an
 // events.db in it, of whatever kind.
 func Exists(dir string) bool {
-	info, err := os.Stat(filepath.Join(dir, databaseName))
+	info, err := os.Stat(filepath.Join(dir, bolt.DatabaseName))
 	return err == nil && !info.IsDir()
 }
 
@@ -257,7 +69,7 @@ func Destroy(dir string) error {
 		return fmt.Errorf("%w: %s is a symbolic link", ErrNotDir, abs)
 	}
 	// The database goes first: half a deleted directory is no thread.
-	if err := os.Remove(filepath.Join(abs, databaseName)); err != nil {
+	if err := os.Remove(filepath.Join(abs, bolt.DatabaseName)); err != nil {
 		return err
 	}
 	return os.RemoveAll(abs)

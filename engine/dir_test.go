@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"thread/event"
+	"thread/internal/store/bolt"
+	"thread/internal/store/bolt/disk"
 	"thread/lock"
 )
 
@@ -103,7 +105,7 @@ func TestInitOnce(t *testing.T) {
 // TestNoHandle: who gets an error gets no handle.
 func TestNoHandle(t *testing.T) {
 	dir := t.TempDir()
-	inTheWay := filepath.Join(dir, databaseName+".new", "file")
+	inTheWay := filepath.Join(dir, bolt.DatabaseName+".new", "file")
 	if err := os.Mkdir(filepath.Dir(inTheWay), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -120,8 +122,8 @@ func TestNoHandle(t *testing.T) {
 	if _, err := Init(sound); err != nil {
 		t.Fatal(err)
 	}
-	checkMount = func(string) error { return ErrNetwork }
-	t.Cleanup(func() { checkMount = lock.CheckMount })
+	bolt.CheckMount = func(string) error { return ErrNetwork }
+	t.Cleanup(func() { bolt.CheckMount = lock.CheckMount })
 	if th, err := Open(sound); err == nil || th != nil {
 		t.Errorf("open: %v, %v", th, err)
 	}
@@ -180,7 +182,7 @@ func TestDestroyLinks(t *testing.T) {
 // is and left alone.
 func TestForeignDatabase(t *testing.T) {
 	swapped := make([]byte, 16384)
-	binary.NativeEndian.PutUint32(swapped[boltPageHeader:], bits.ReverseBytes32(boltMagic))
+	binary.NativeEndian.PutUint32(swapped[disk.PageHeaderBytes:], bits.ReverseBytes32(disk.BoltMagic))
 	for name, c := range map[string]struct {
 		content []byte
 		want    error
@@ -194,7 +196,7 @@ func TestForeignDatabase(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			path := filepath.Join(dir, databaseName)
+			path := filepath.Join(dir, bolt.DatabaseName)
 			if err := os.WriteFile(path, c.content, 0o600); err != nil {
 				t.Fatal(err)
 			}

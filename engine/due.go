@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
-	"time"
 
 	"thread/filter"
-	"thread/index"
+	"thread/internal/store"
 )
 
 // Due says whether a consumer has work.
@@ -16,7 +15,7 @@ type Due struct {
 	Progress Progress
 	First    int64 // id of the first unread event that matches, 0 when there is none
 	Newest   int64 // the newest id at the time of the look
-	Err      error // the filter is not one, or it failed on an event; First is 0
+	Err      error // the filter is invalid, or it failed on an event; First is 0
 	// Retried is how often something was handed back to the consumer: a dead letter,
 	// or whatever Seek went back over. A letter that is to be given out again counts
 	// as unread for Due and for DueFor with after = 0: First is then its id.
@@ -28,20 +27,20 @@ type Due struct {
 // series leave the answer open, and what was read is remembered, so that no
 // event is read for the same filter twice.
 func (t *Thread) Due(ctx context.Context) ([]Due, error) {
-	var list []*Subscription
+	var list []*store.Subscription
 	err := t.read(ctx, func(tx *Tx) (err error) {
 		list, err = tx.subscriptionList()
 		return err
 	})
-	var looks []*look
+	var searches []*dueSearch
 	for _, s := range list {
-		looks = append(looks, &look{sub: s})
+		searches = append(searches, &dueSearch{sub: s})
 	}
 	if err == nil {
-		err = t.look(ctx, looks)
+		err = t.searchDue(ctx, searches)
 	}
 	var due []Due
-	for _, l := range looks {
+	for _, l := range searches {
 		if l.due.First != 0 || l.due.Err != nil {
 			due = append(due, l.due)
 		}
@@ -52,36 +51,35 @@ func (t *Thread) Due(ctx context.Context) ([]Due, error) {
 // DueFor is Due for one consumer. First is the first unread match with an id
 // above after. It returns ErrNoSubscription for an unknown consumer.
 func (t *Thread) DueFor(ctx context.Context, consumer string, after int64) (Due, error) {
-	l := &look{after: after}
+	l := &dueSearch{after: after}
 	err := t.read(ctx, func(tx *Tx) (err error) {
 		l.sub, err = tx.subscription(consumer)
 		return err
 	})
 	if err == nil {
-		err = t.look(ctx, []*look{l})
+		err = t.searchDue(ctx, []*dueSearch{l})
 	}
 	return l.due, err
 }
 
-// look is one consumer's search for its first unread event. It goes in slices,
+// dueSearch is the search for a consumer's first unread event. It goes in slices,
 // so that writers get their turn beside it.
-type look struct {
-	sub   *Subscription
+type dueSearch struct {
+	sub   *store.Subscription
 	after int64 // ids up to this one do not interest
 	due   Due
 
 	reading
 	from int64 // where the search began
-	seen int   // events it read
 }
 
-// look carries out several looks, as many in one transaction as its time allows.
-func (t *Thread) look(ctx context.Context, looks []*look) error {
-	var spare index.Answers // of the look before
-	for todo := looks; len(todo) > 0; {
+// searchDue carries out several searches, as many in one transaction as its time
+// allows.
+func (t *Thread) searchDue(ctx context.Context, searches []*dueSearch) error {
+	var spare *store.Selection // of the search before
+	for todo := searches; len(todo) > 0; {
 		err := t.read(ctx, func(tx *Tx) error {
-			deadline := time.Now().Add(sliceTime)
-			for first := true; len(todo) > 0 && (first || time.Now().Before(deadline)); first = false {
+			for first := true; len(todo) > 0 && (first || !tx.s.Yield()); first = false {
 				l := todo[0]
 				done, err := l.step(tx, spare)
 				if err != nil {
@@ -90,8 +88,8 @@ func (t *Thread) look(ctx context.Context, looks []*look) error {
 				if !done {
 					return nil
 				}
-				if l.verdicts != nil {
-					spare, l.verdicts.answers = l.verdicts.answers, index.Answers{}
+				if l.selection != nil {
+					spare = l.selection
 				}
 				todo = todo[1:]
 			}
@@ -101,15 +99,15 @@ func (t *Thread) look(ctx context.Context, looks []*look) error {
 			return err
 		}
 	}
-	t.rememberLooks(ctx, looks)
+	t.rememberChecked(ctx, searches)
 	return nil
 }
 
-// due is a whole look in this transaction.
-func (tx *Tx) due(s *Subscription, after int64) (Due, error) {
-	l := &look{sub: s, after: after}
+// due is a whole search in this transaction.
+func (tx *Tx) due(s *store.Subscription, after int64) (Due, error) {
+	l := &dueSearch{sub: s, after: after}
 	for {
-		if done, err := l.step(tx, index.Answers{}); done || err != nil {
+		if done, err := l.step(tx, nil); done || err != nil {
 			return l.due, err
 		}
 		if err := tx.ended(); err != nil {
@@ -119,8 +117,9 @@ func (tx *Tx) due(s *Subscription, after int64) (Due, error) {
 }
 
 // step searches on for a while. Progress may have moved since the last step.
-func (l *look) step(tx *Tx, spare index.Answers) (done bool, err error) {
-	l.due = Due{Subscription: *l.sub, Newest: tx.st.head}
+func (l *dueSearch) step(tx *Tx, spare *store.Selection) (done bool, err error) {
+	head := tx.s.State().Head
+	l.due = Due{Subscription: subscriptionOf(l.sub), Newest: head}
 	if l.due.Progress, _, err = tx.Progress(l.sub.Consumer); err != nil {
 		return false, err
 	}
@@ -131,11 +130,11 @@ func (l *look) step(tx *Tx, spare index.Answers) (done bool, err error) {
 		return true, err
 	}
 	after := max(l.after, l.due.Progress.From())
-	if after >= tx.st.head {
+	if after >= head {
 		return true, nil
 	}
-	if l.verdicts == nil {
-		if tx.checkedUpTo(l.sub, after) == tx.st.head {
+	if l.selection == nil {
+		if tx.checkedUpTo(l.sub, after) == head {
 			return true, nil
 		}
 		f, err := filter.Compile(l.sub.Where())
@@ -143,7 +142,7 @@ func (l *look) step(tx *Tx, spare index.Answers) (done bool, err error) {
 			l.due.Err = err
 			return true, nil
 		}
-		l.reading = reading{verdicts: newVerdictsIn(f, spare), limit: math.MaxInt64}
+		l.reading = reading{selection: store.NewSelection(f, spare), limit: math.MaxInt64}
 		l.from = math.MaxInt64
 	}
 	if after < l.from { // the first step, or the consumer went back
@@ -153,16 +152,14 @@ func (l *look) step(tx *Tx, spare index.Answers) (done bool, err error) {
 			l.reading.after = upto
 		}
 	}
-	s := l.search(tx)
-	at := max(l.reading.after, after)
-	l.reading.after, err = s.run(at, tx.st.head, func(h *hit) (bool, error) {
-		l.due.First = h.id
+	l.reading.after = max(l.reading.after, after)
+	l.reading.after, err = tx.s.Scan(l.scan(head), func(id int64) (bool, error) {
+		l.due.First = id
 		return false, nil
 	})
-	l.seen += s.read
 	if errors.Is(err, filter.ErrRuntime) {
 		l.due.First, l.due.Err = 0, err
 		return true, nil
 	}
-	return l.due.First != 0 || l.reading.after >= tx.st.head, err
+	return l.due.First != 0 || l.reading.after >= head, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/internal/store"
 )
 
 // TestDueReadsOnce: a look through many events for a filter on content is
@@ -30,19 +31,19 @@ func TestDueReadsOnce(t *testing.T) {
 	}
 	lookOnce := func() (first int64, read int) {
 		t.Helper()
-		var l *look
+		var l *dueSearch
 		err := th.read(ctx, func(tx *Tx) error {
 			s, err := tx.subscription("c")
-			l = &look{sub: s}
+			l = &dueSearch{sub: s}
 			return err
 		})
 		if err == nil {
-			err = th.look(ctx, []*look{l})
+			err = th.searchDue(ctx, []*dueSearch{l})
 		}
 		if err != nil || l.due.Err != nil {
 			t.Fatal(err, l.due.Err)
 		}
-		return l.due.First, l.seen
+		return l.due.First, int(l.selection.Reads.Events)
 	}
 	push("x", 1)
 	push("needle", 1)
@@ -106,13 +107,13 @@ func TestSeriesDecide(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = th.View(ctx, func(tx *Tx) error {
-			s := tx.search(newVerdicts(f))
-			_, err := s.run(0, tx.st.head, func(*hit) (bool, error) {
+			s := newSelection(f)
+			_, err := tx.s.Scan(store.Scan{Selection: s, Upto: tx.Head()}, func(int64) (bool, error) {
 				t.Errorf("%s: a match", where)
 				return false, nil
 			})
-			if s.read != 0 {
-				t.Errorf("%s: %d events read", where, s.read)
+			if s.Reads.Events != 0 {
+				t.Errorf("%s: %d events read", where, s.Reads.Events)
 			}
 			return err
 		})
@@ -151,19 +152,21 @@ func TestDueAsksOnce(t *testing.T) {
 	}
 	asked := func() (n int64) {
 		t.Helper()
-		var looks []*look
+		var looks []*dueSearch
 		for _, s := range subs {
-			looks = append(looks, &look{sub: s})
+			r := new(store.Subscription)
+			s.set(r)
+			looks = append(looks, &dueSearch{sub: r})
 		}
-		if err := th.look(ctx, looks); err != nil {
+		if err := th.searchDue(ctx, looks); err != nil {
 			t.Fatal(err)
 		}
 		for _, l := range looks {
 			if l.due.First != 0 || l.due.Err != nil {
 				t.Errorf("%s: %d, %v", l.sub.Consumer, l.due.First, l.due.Err)
 			}
-			if l.verdicts != nil {
-				n += l.verdicts.judged
+			if l.selection != nil {
+				n += l.selection.Asked
 			}
 		}
 		return n

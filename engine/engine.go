@@ -19,9 +19,6 @@
 // themselves, after one of the library when someone runs "thread dispatch". A
 // reader in Go needs none: it ranges over Events, pops, or takes a Feed.
 //
-// Snapshot, Restore and Extra move whole threads in and out. They follow the format
-// on disk, and may change when it does.
-//
 // Errors wrap the sentinels of this package, *filter.Error for a filter that is
 // not one, filter.ErrRuntime for one that failed on an event, and the errors of
 // the operating system.
@@ -29,45 +26,39 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // DefaultLockWait is how long a call waits for the database when other
 // processes use it. The known clients give up after 5 s (T-30).
-const DefaultLockWait = 4 * time.Second
+const DefaultLockWait = bolt.DefaultLockTimeout
 
 // Thread is a handle on a thread directory. It is safe for concurrent use.
 type Thread struct {
-	dir      string
-	lockWait time.Duration
-	now      func() time.Time
-	maxGroup int // drafts in one transaction; less in tests
-
-	// Writes in this process stand in one queue before the database's lock, and
-	// what waits together is committed together. See queue.go.
-	mu      sync.Mutex
-	closed  bool
-	waiting []*write
-	writing bool
-
-	onRelease func(source string)     // nil: nobody
-	checkFile func(os.FileInfo) error // nil: none
-	still     bool                    // reads release nothing
+	place     store.Place
+	s         store.Store
+	now       func() time.Time
+	onRelease func(source string) // nil: nobody
+	quiet     bool                // reads release nothing
 }
 
 // Option configures a handle.
-type Option func(*Thread)
+type Option func(*options)
+
+type options struct {
+	bolt.Options
+	onRelease func(source string)
+}
 
 // WithLockWait sets how long a call waits for the database before it returns
 // ErrBusy; DefaultLockWait without it. The context of a call can end the wait
 // sooner.
-func WithLockWait(d time.Duration) Option { return func(t *Thread) { t.lockWait = d } }
+func WithLockWait(d time.Duration) Option { return func(o *options) { o.LockTimeout = d } }
 
 // clockSkew is how far a clock may be set back without being called wrong.
 const clockSkew = 5 * time.Minute
@@ -77,51 +68,56 @@ const clockSkew = 5 * time.Minute
 // over, and whether a dedupe key still counts. No other decision depends on it, and
 // nothing waits, or is kept from being stored, for longer than it was to when the
 // clock was ahead for a time.
-func WithClock(now func() time.Time) Option { return func(t *Thread) { t.now = now } }
+func WithClock(now func() time.Time) Option { return func(o *options) { o.Now = now } }
 
 // WithOnRelease sets a function that is told when a call has released scheduled
 // events in a thread that has subscriptions, whichever call it was: handlers may
 // have to be started, which is not the engine's business. It is given the source
 // of the last event, nothing is locked meanwhile, and the call returns after it.
-func WithOnRelease(fn func(source string)) Option { return func(t *Thread) { t.onRelease = fn } }
+func WithOnRelease(fn func(source string)) Option { return func(o *options) { o.onRelease = fn } }
 
 // WithFileCheck sets a function that is shown the open events.db before a call uses
 // it, and whose error the call returns. Whoever can write the directory can put
 // another file there at any time; what was checked by its path may be another one
 // by then.
 func WithFileCheck(fn func(os.FileInfo) error) Option {
-	return func(t *Thread) { t.checkFile = fn }
+	return func(o *options) { o.CheckFile = fn }
 }
 
-func newThread(dir string, opts []Option) (*Thread, error) {
-	abs, err := filepath.Abs(dir)
+// newThread returns a handle on what open opens.
+func newThread(open func(o bolt.Options) (*bolt.Store, error), opts []Option) (*Thread, error) {
+	o := options{Options: bolt.Options{Now: time.Now}}
+	for _, set := range opts {
+		set(&o)
+	}
+	t := &Thread{now: o.Now, onRelease: o.onRelease}
+	o.Logic, o.Now = logic{t}, func() time.Time { return t.now() }
+	b, err := open(o.Options)
 	if err != nil {
 		return nil, err
 	}
-	t := &Thread{dir: abs, lockWait: DefaultLockWait, now: time.Now, maxGroup: maxGroup}
-	for _, o := range opts {
-		o(t)
-	}
+	t.place, t.s = b.Place, b
 	return t, nil
 }
 
 // Dir returns the absolute, cleaned path of the directory. Symbolic links in it
 // are kept.
-func (t *Thread) Dir() string { return t.dir }
+func (t *Thread) Dir() string { return t.place.Dir }
 
 // Close marks the handle as closed: later calls return ErrClosed. Calls under
 // way end normally. There is nothing to release.
-func (t *Thread) Close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	return nil
-}
+func (t *Thread) Close() error { return t.s.Close() }
 
-func (t *Thread) isClosed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
+// Store returns what keeps the thread, for the packages of this module that move or
+// mend whole threads. It is no part of what is promised.
+func (t *Thread) Store() store.Store { return t.s }
+
+// WithoutRelease returns a handle on the same thread whose reads release nothing that
+// is scheduled, for who looks at a thread and must leave it as it is.
+func (t *Thread) WithoutRelease() *Thread {
+	quiet := *t
+	quiet.quiet = true
+	return &quiet
 }
 
 // Update runs fn in one durable write transaction: when it returns nil,
@@ -132,7 +128,7 @@ func (t *Thread) isClosed() bool {
 // within the wait, and ErrUnknownOutcome. A panic of fn goes on to the caller of
 // Update, and runtime.Goexit in fn ends the goroutine; nothing is stored then.
 func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
-	return t.write(ctx, &write{fn: fn})
+	return t.s.Update(ctx, func(s store.Session) error { return fn(&s.(*session).tx) })
 }
 
 // View runs fn in one read transaction, which sees the thread as it was at one
@@ -140,13 +136,14 @@ func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 // a read-only medium. View returns fn's error unchanged; a panic of fn goes on to
 // the caller of View.
 func (t *Thread) View(ctx context.Context, fn func(tx *Tx) error) error {
-	return t.read(ctx, func(tx *Tx) error { return callOut(func() error { return fn(tx) }) })
+	return t.read(ctx, func(tx *Tx) error { return store.Call(func() error { return fn(tx) }) })
 }
 
 func invalidf(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+	return store.Invalidf(format, args...)
 }
 
+// checkConsumer returns ErrInvalid for what is no id of a consumer.
 func checkConsumer(consumer string) error {
 	if consumer == "" {
 		return invalidf("consumer is empty")

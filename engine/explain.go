@@ -7,6 +7,7 @@ import (
 
 	"thread/filter"
 	"thread/index"
+	"thread/internal/store"
 )
 
 // Plan says how a query is answered, and what was read to answer it.
@@ -54,15 +55,15 @@ func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
 	p := new(Plan)
 	start := time.Now()
 	matched := int64(0)
-	var v *verdicts
-	for _, err := range t.events(ctx, q, func(of *verdicts) { v = of }) {
+	var s *store.Selection
+	for _, err := range t.events(ctx, q, func(of *store.Selection) { s = of }) {
 		if err != nil {
 			return nil, err
 		}
 		matched++
 	}
 	p.Elapsed = time.Since(start)
-	p.Reads = v.reads
+	p.Reads = Reads(s.Reads)
 	p.Reads.Matched = matched
 	f, _, err := q.compile()
 	if err != nil {
@@ -72,21 +73,21 @@ func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
 	p.CreatedFrom, p.CreatedBefore = f.CreatedAtRange()
 	low, high := f.IDRange()
 	err = t.read(ctx, func(tx *Tx) error {
-		p.FirstID, p.LastID = max(low, 1), min(tx.st.head, high)
+		p.FirstID, p.LastID = max(low, 1), min(tx.Head(), high)
 		if q.After >= p.FirstID {
 			p.FirstID = q.After + min(1, math.MaxInt64-q.After)
 		}
-		p.Series.Stored, err = tx.dict.Len()
+		p.Series.Stored, err = tx.s.SeriesCount()
 		return err
 	})
-	p.Series.count(v)
+	p.Series.count(s)
 	return p, err
 }
 
-func (s *SeriesPlan) count(v *verdicts) {
-	given := v.answers.Count()
-	s.Asked, s.All, s.None, s.Open = v.judged, given[index.All], given[index.None], given[index.Open]
-	if v.answers.Rest() != 0 { // all have an answer
+func (s *SeriesPlan) count(v *store.Selection) {
+	given := v.Answers.Count()
+	s.Asked, s.All, s.None, s.Open = v.Asked, given[index.All], given[index.None], given[index.Open]
+	if v.Answers.Rest() != 0 { // all have an answer
 		s.None = s.Stored - s.All - s.Open
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/internal/store/bolt"
 )
 
 // TestExplain: a plan is of the reading that Peek does, for each kind of query.
@@ -24,8 +25,8 @@ func TestExplain(t *testing.T) {
 	if _, err := th.PushBatch(ctx, drafts); err != nil {
 		t.Fatal(err)
 	}
-	defer func(was time.Duration) { sliceTime = was }(sliceTime)
-	sliceTime = time.Hour // a busy machine would cut it into slices
+	defer func(was time.Duration) { bolt.SliceTime = was }(bolt.SliceTime)
+	bolt.SliceTime = time.Hour // a busy machine would cut it into slices
 	fails := Reads{Transactions: -1}
 	for _, c := range []struct {
 		q           Query

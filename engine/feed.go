@@ -7,6 +7,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/internal/store"
 )
 
 // Feed gives a consumer's events out, one delivery at a time, and stores the
@@ -84,25 +85,25 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 		}
 		var d Delivery
 		var refused error
-		var became fate
+		var became outcome
 		var id int64
 		err := f.t.Update(ctx, func(tx *Tx) error {
 			state, err := tx.delivery(f.consumer)
 			if err != nil {
 				return err
 			}
-			id = state.first
+			id = state.First
 			if became, err = f.settle(tx, &state, r); err != nil {
 				return err
 			}
-			// An error of the look must not take the result with it.
+			// An error of the search must not take the result with it.
 			if d, refused = l.choose(tx, &state); refused == nil && len(d.Events) > 0 {
-				state.number++
-				d.number = state.number
-				state.first, state.last = d.Events[0].ID, d.Events[len(d.Events)-1].ID
-				state.count, state.retry = int64(len(d.Events)), 0
+				state.Number++
+				d.number = state.Number
+				state.First, state.Last = d.Events[0].ID, d.Events[len(d.Events)-1].ID
+				state.Count, state.Retry = int64(len(d.Events)), 0
 				if d.Retry {
-					state.retry = 1
+					state.Retry = 1
 				}
 			}
 			return tx.putDelivery(f.consumer, &state)
@@ -122,14 +123,14 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 // Settle is Next without a next delivery. It reports whether the events are
 // acked or a dead letter, so that they are not given out again.
 func (f *Feed) Settle(ctx context.Context, r Result) (settled bool, err error) {
-	var became fate
+	var became outcome
 	var id int64
 	err = f.t.Update(ctx, func(tx *Tx) error {
 		state, err := tx.delivery(f.consumer)
 		if err != nil {
 			return err
 		}
-		id = state.first
+		id = state.First
 		if became, err = f.settle(tx, &state, &r); err != nil {
 			return err
 		}
@@ -139,11 +140,11 @@ func (f *Feed) Settle(ctx context.Context, r Result) (settled bool, err error) {
 		f.out = Delivery{}
 		f.count(became, id)
 	}
-	return became != open, err
+	return became != undecided, err
 }
 
-func (f *Feed) count(became fate, id int64) {
-	if became == buried {
+func (f *Feed) count(became outcome, id int64) {
+	if became == diedOut {
 		f.Dead++
 		f.LastDead = id
 	}
@@ -151,11 +152,11 @@ func (f *Feed) count(became fate, id int64) {
 
 // settle stores r for the delivery that this feed has given out, or, when there
 // is none, the end of the one that somebody else has left.
-func (f *Feed) settle(tx *Tx, state *delivery, r *Result) (fate, error) {
+func (f *Feed) settle(tx *Tx, state *store.Delivery, r *Result) (outcome, error) {
 	switch {
-	case state.count == 0:
-		return open, nil
-	case r != nil && f.out.number == state.number:
+	case state.Count == 0:
+		return undecided, nil
+	case r != nil && f.out.number == state.Number:
 		ids := make([]int64, len(f.out.Events))
 		for i := range ids {
 			ids[i] = f.out.Events[i].ID
@@ -165,7 +166,7 @@ func (f *Feed) settle(tx *Tx, state *delivery, r *Result) (fate, error) {
 	return tx.settle(f.consumer, &f.policy, state, nil, interrupted)
 }
 
-// choice is one look for the next delivery, in one or more transactions.
+// choice is the search for the next delivery, in one or more transactions.
 type choice struct {
 	feed      *Feed
 	notBefore time.Time
@@ -173,10 +174,10 @@ type choice struct {
 	// Nothing that matches where lies in (from, pos].
 	where     string
 	from, pos int64
-	verdicts  *verdicts
+	selection *store.Selection
 }
 
-// view looks in read transactions, short ones, until there is something to give
+// view searches in read transactions, short ones, until there is something to give
 // out or nothing is left to look at.
 func (l *choice) view(ctx context.Context) (ready bool, err error) {
 	for {
@@ -186,7 +187,7 @@ func (l *choice) view(ctx context.Context) (ready bool, err error) {
 				return err
 			}
 			d, err := l.choose(tx, &state)
-			ready = len(d.Events) > 0 || state.count > 0 && err == nil
+			ready = len(d.Events) > 0 || state.Count > 0 && err == nil
 			return err
 		})
 		if err != nil || ready || l.done {
@@ -196,8 +197,8 @@ func (l *choice) view(ctx context.Context) (ready bool, err error) {
 }
 
 // choose returns what is to be given out next, nothing when there is nothing or
-// when the time for a look is over and done is not set. It writes nothing.
-func (l *choice) choose(tx *Tx, state *delivery) (Delivery, error) {
+// when the time for a search is over and done is not set. It writes nothing.
+func (l *choice) choose(tx *Tx, state *store.Delivery) (Delivery, error) {
 	l.notBefore, l.done = time.Time{}, false
 	s, err := tx.subscription(l.feed.consumer)
 	if err != nil {
@@ -210,7 +211,7 @@ func (l *choice) choose(tx *Tx, state *delivery) (Delivery, error) {
 	if err != nil {
 		return Delivery{}, err
 	}
-	now := tx.t.now()
+	now := tx.now()
 	e, letter, at, err := tx.nextRetry(s.Consumer, p.From(), now, l.feed.waits)
 	if err != nil {
 		return Delivery{}, err
@@ -219,22 +220,22 @@ func (l *choice) choose(tx *Tx, state *delivery) (Delivery, error) {
 		return Delivery{Events: []event.Event{e}, Attempt: letter.Attempts + 1, Retry: true}, nil
 	}
 	l.notBefore = at
-	failing := state.failing > p.From()
+	failing := state.Failing > p.From()
 	if failing {
-		if end := l.feed.waits.end(state.failing, &state.letter, now); end.After(now) {
+		if end := l.feed.waits.end(state.Failing, &state.Letter, now); end.After(now) {
 			l.notBefore, l.done = earlier(l.notBefore, end), true
 			return Delivery{}, nil
 		}
 	}
-	if l.verdicts == nil || l.where != s.Where() || l.from != p.From() {
+	if l.selection == nil || l.where != s.Where() || l.from != p.From() {
 		f, err := filter.Compile(s.Where())
 		if err != nil {
 			return Delivery{}, err
 		}
-		l.where, l.from, l.verdicts = s.Where(), p.From(), newVerdicts(f)
+		l.where, l.from, l.selection = s.Where(), p.From(), store.NewSelection(f, nil)
 		l.pos = max(l.from, tx.checkedUpTo(s, l.from))
 	}
-	r := reading{t: tx.t, verdicts: l.verdicts, after: l.pos, upto: math.MaxInt64, limit: l.feed.policy.Limit}
+	r := reading{t: tx.t, selection: l.selection, after: l.pos, upto: math.MaxInt64, limit: l.feed.policy.Limit}
 	events, err := r.slice(tx)
 	if err != nil {
 		return Delivery{}, err
@@ -245,21 +246,21 @@ func (l *choice) choose(tx *Tx, state *delivery) (Delivery, error) {
 	}
 	d := Delivery{Events: l.cut(events, state, failing)}
 	if len(d.Events) == 1 {
-		d.Attempt = state.failuresOf(d.Events[0].ID).Attempts + 1
+		d.Attempt = failuresOf(state, d.Events[0].ID).Attempts + 1
 	}
 	return d, nil
 }
 
 // cut keeps an event that has failed alone, and halves what is left of a group
 // that has.
-func (l *choice) cut(events []event.Event, state *delivery, failing bool) []event.Event {
-	if failing && state.letter.round > 0 {
-		if events[0].ID == state.failing {
+func (l *choice) cut(events []event.Event, state *store.Delivery, failing bool) []event.Event {
+	if failing && state.Letter.Round > 0 {
+		if events[0].ID == state.Failing {
 			return events[:1]
 		}
-		events = events[:before(events, state.failing)]
+		events = events[:before(events, state.Failing)]
 	}
-	if n := before(events, state.suspect+1); n > 0 {
+	if n := before(events, state.Suspect+1); n > 0 {
 		return events[:(n+1)/2]
 	}
 	return events
@@ -281,7 +282,7 @@ func before(events []event.Event, id int64) int {
 type waits map[int64]struct{ nextAt, end time.Time }
 
 // end returns when the wait of an event ends that has failed.
-func (w waits) end(id int64, l *Failures, now time.Time) time.Time {
+func (w waits) end(id int64, l *store.Failures, now time.Time) time.Time {
 	seen, ok := w[id]
 	if !ok || !seen.nextAt.Equal(l.NextAt) {
 		seen.nextAt, seen.end = l.NextAt, now.Add(l.NextAt.Sub(now))
@@ -307,20 +308,20 @@ func earlier(a, b time.Time) time.Time {
 // nextRetry returns the first dead letter of consumer that was sent back and may
 // be tried now, and when the earliest of the others may. One above from is left
 // out: progress was moved back, and it comes by itself.
-func (tx *Tx) nextRetry(consumer string, from int64, now time.Time, w waits) (e event.Event, l Failures, at time.Time, err error) {
-	err = tx.eachLetter(bucketRetries, consumer, func(k, v []byte) (more bool, err error) {
-		_, id, err := splitLetterKey(k)
+func (tx *Tx) nextRetry(consumer string, from int64, now time.Time, w waits) (e event.Event, l store.Failures, at time.Time, err error) {
+	err = tx.eachLetter(store.Retries, consumer, func(k, v []byte) (more bool, err error) {
+		_, id, err := store.SplitLetterKey(k)
 		if err != nil || id > from {
 			return false, err
 		}
-		if l, err = decodeLetter(k, v); err != nil {
+		if l, err = store.DecodeLetter(k, v); err != nil {
 			return false, err
 		}
 		if end := w.end(id, &l, now); end.After(now) {
 			at = earlier(at, end)
 			return true, nil
 		}
-		found, ok, err := tx.event(id)
+		found, ok, err := tx.s.Event(id)
 		if ok {
 			e = found
 		}

@@ -316,7 +316,7 @@ func (m *feedModel) Pause(t *rapid.T) {
 }
 
 func (m *feedModel) letters(t *rapid.T) (ls []DeadLetter) {
-	for l, err := range m.th.DeadLetters(ctx, Letters{Consumer: "c", Filter: "type = 'message'"}) {
+	for l, err := range m.th.DeadLetters(ctx, DeadLetterQuery{Consumer: "c", Filter: "type = 'message'"}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/store/bolt"
 )
 
 // TestFormatOfLaterBuckets pins the bytes of the buckets that are made when they
@@ -56,7 +57,7 @@ func TestFormatOfLaterBuckets(t *testing.T) {
 	must(th.View(ctx, func(tx *Tx) error {
 		for _, name := range [][]byte{bucketDeliveries, bucketDead, bucketRetries, bucketDedupe, bucketDedupeExpiry, bucketScheduled, bucketSchedules} {
 			fmt.Fprintf(&b, "%s\n", name)
-			err := tx.b.Bucket(name).ForEach(func(k, v []byte) error {
+			err := bolt.Raw(tx.s).Bucket(name).ForEach(func(k, v []byte) error {
 				fmt.Fprintf(&b, "  %s\n    %s\n", hex.EncodeToString(k), hex.EncodeToString(v))
 				return nil
 			})

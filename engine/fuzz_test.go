@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
+	"thread/internal/store/bolt/disk"
 )
 
 // fuzzed makes a thread with a few pages of everything, and returns its directory,
@@ -39,7 +42,7 @@ func fuzzed(f *testing.F) (dir string, db []byte, want [][]byte) {
 	err = th.Update(ctx, func(tx *Tx) error {
 		var errs []error
 		for i := range 150 {
-			errs = append(errs, tx.bury("c", int64(i+1), Failures{Attempts: 1, LastError: "exit 65", LastAt: time.Unix(1, 0)}))
+			errs = append(errs, tx.putDead("c", int64(i+1), store.Failures{Attempts: 1, LastError: "exit 65", LastAt: time.Unix(1, 0)}))
 		}
 		return errors.Join(errs...)
 	})
@@ -49,7 +52,7 @@ func fuzzed(f *testing.F) (dir string, db []byte, want [][]byte) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if db, err = os.ReadFile(filepath.Join(dir, databaseName)); err != nil {
+	if db, err = os.ReadFile(filepath.Join(dir, bolt.DatabaseName)); err != nil {
 		f.Fatal(err)
 	}
 	return dir, db, want
@@ -74,31 +77,31 @@ func FuzzPages(f *testing.F) {
 	patch := func(at int, b ...byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(at)), append([]byte{byte(len(b) - 1)}, b...)...)
 	}
-	for page := range len(db) / pageBytes {
+	for page := range len(db) / disk.PageBytes {
 		if page > 8 && page%4 != 0 {
 			continue // the first ones are the metas, the free list and the roots
 		}
-		at := page * pageBytes
-		f.Add(patch(at+8, 1, 0, 2, 0))                    // another kind of page
-		f.Add(patch(at+10, 0xff, 0xff))                   // more elements
-		f.Add(patch(at+12, 0xff, 0xff, 0xff, 0x7f))       // overflows
-		f.Add(patch(at+boltPageHeader+8, byte(page), 0))  // a branch that is its own child
-		f.Add(patch(at+boltPageHeader+4, 0xff, 0xff, 99)) // an element outside
+		at := page * disk.PageBytes
+		f.Add(patch(at+8, 1, 0, 2, 0))                          // another kind of page
+		f.Add(patch(at+10, 0xff, 0xff))                         // more elements
+		f.Add(patch(at+12, 0xff, 0xff, 0xff, 0x7f))             // overflows
+		f.Add(patch(at+disk.PageHeaderBytes+8, byte(page), 0))  // a branch that is its own child
+		f.Add(patch(at+disk.PageHeaderBytes+4, 0xff, 0xff, 99)) // an element outside
 		f.Add(append(patch(at+100, 1, 2, 3), patch(at+2000, 9, 9, 9)...))
 	}
-	path := filepath.Join(dir, databaseName)
+	path := filepath.Join(dir, bolt.DatabaseName)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		hang := time.AfterFunc(20*time.Second, func() { panic("it does not come to an end") })
 		defer hang.Stop()
 		spoiled := spoil(db, data)
-		if err := os.WriteFile(path, spoiled, fileMode); err != nil {
+		if err := os.WriteFile(path, spoiled, bolt.FileMode); err != nil {
 			t.Fatal(err)
 		}
 		th, err := Open(dir)
 		if err != nil {
 			return
 		}
-		report, err := th.Check(ctx)
+		report, err := Check(ctx, th)
 		sound := err == nil && len(report.Faults) == 0
 		n := 0
 		for e, err := range th.Events(ctx, Query{}) {
@@ -120,8 +123,8 @@ func FuzzPages(f *testing.F) {
 			t.Fatalf("check finds nothing, and there are %d events of %d", n, len(want))
 		}
 		th.Info(ctx)
-		th.Snapshot(ctx)
-		for range th.DeadLetters(ctx, Letters{}) {
+		bolt.TakeSnapshot(ctx, dirOf(th))
+		for range th.DeadLetters(ctx, DeadLetterQuery{}) {
 		}
 		th.Events(ctx, Query{Filter: "source = 's1' AND content LIKE '%9'"})(func(event.Event, error) bool { return true })
 		th.Push(ctx, event.Draft{Source: "new", Type: "t", Content: "c", DedupeKey: "content 3"})
@@ -142,7 +145,7 @@ func FuzzLines(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
-	db, err := os.ReadFile(filepath.Join(dir, databaseName))
+	db, err := os.ReadFile(filepath.Join(dir, bolt.DatabaseName))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -157,8 +160,8 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"id\":-1,\"created_at\":\"x\"}\n{\"id\":99999999999999999999,\"created_at\":\"x\"}"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		for name, data := range map[string][]byte{databaseName: db, "events.jsonl": lines} {
-			if err := os.WriteFile(filepath.Join(dir, name), data, fileMode); err != nil {
+		for name, data := range map[string][]byte{bolt.DatabaseName: db, "events.jsonl": lines} {
+			if err := os.WriteFile(filepath.Join(dir, name), data, bolt.FileMode); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -170,7 +173,7 @@ func FuzzLines(f *testing.F) {
 		if want := append(e.AppendJSON(nil), '\n'); err != nil || !bytes.HasSuffix(now, want) {
 			t.Fatalf("the file ends with %q (%v)", now[max(0, len(now)-200):], err)
 		}
-		report, err := th.Check(ctx)
+		report, err := Check(ctx, th)
 		if err != nil || report.Events != 4 {
 			t.Fatalf("check: %+v, %v", report, err)
 		}

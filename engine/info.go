@@ -7,6 +7,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/internal/store"
 )
 
 // Info is what there is to know about a thread.
@@ -25,7 +26,7 @@ type ConsumerInfo struct {
 	Subscription
 	LastAcked int64   // 0 when it never popped
 	UpdatedAt *string // nil: never
-	FilterErr error   // the stored filter is not one that we accept; it was imported
+	FilterErr error   // the stored filter is invalid; it was imported
 	Dead      int64   // dead letters
 	Retries   int64   // dead letters that were sent back and are not settled yet
 	Failing   int64   // id of the unread event that has failed and is tried again, 0: none
@@ -36,7 +37,8 @@ type ConsumerInfo struct {
 // were made.
 func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 	err = t.read(ctx, func(tx *Tx) error {
-		info = Info{Dir: t.dir, EventCount: tx.st.count, Stored: tx.st.stored, Newest: tx.st.head}
+		st := tx.s.State()
+		info = Info{Dir: t.Dir(), EventCount: st.Count, Stored: st.Stored, Newest: st.Head}
 		if info.Scheduled, err = tx.countScheduled(); err != nil {
 			return err
 		}
@@ -48,7 +50,7 @@ func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 			return err
 		}
 		for _, s := range list {
-			c := ConsumerInfo{Subscription: *s}
+			c := ConsumerInfo{Subscription: subscriptionOf(s)}
 			p, ok, err := tx.Progress(s.Consumer)
 			if err != nil {
 				return err
@@ -91,7 +93,7 @@ func (t *Thread) Backlog(ctx context.Context, consumer string) (count int64, old
 func (t *Thread) Backlogs(ctx context.Context, consumers []string) []Backlog {
 	backlogs := make([]Backlog, len(consumers))
 	unread := make([]reading, len(consumers))
-	var asked []*verdicts
+	var asked []*store.Selection
 	for i, consumer := range consumers {
 		r, b := &unread[i], &backlogs[i]
 		b.Err = t.read(ctx, func(tx *Tx) (err error) {
@@ -99,12 +101,19 @@ func (t *Thread) Backlogs(ctx context.Context, consumers []string) []Backlog {
 			return err
 		})
 		if b.Err == nil {
-			asked = append(asked, r.verdicts)
+			asked = append(asked, r.selection)
 		}
 	}
 	if len(asked) > 1 {
 		// An error is that of the filter which meets it, below.
-		_ = t.askTogether(ctx, asked)
+		for done := false; !done; {
+			if t.read(ctx, func(tx *Tx) (err error) {
+				done, err = tx.s.Learn(asked)
+				return err
+			}) != nil {
+				break
+			}
+		}
 	}
 	for i := range backlogs {
 		if b := &backlogs[i]; b.Err == nil {
@@ -125,7 +134,7 @@ func (tx *Tx) unread(consumer string) (r reading, err error) {
 		return r, err
 	}
 	f, err := filter.Compile(s.Where())
-	return reading{t: tx.t, verdicts: newVerdicts(f), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}, err
+	return reading{t: tx.t, selection: store.NewSelection(f, nil), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}, err
 }
 
 func (b *Backlog) count(ctx context.Context, r reading) (err error) {
@@ -136,7 +145,7 @@ func (b *Backlog) count(ctx context.Context, r reading) (err error) {
 		return true
 	})
 	if err == nil {
-		err = r.rehearse(ctx)
+		err = r.dryRun(ctx)
 	}
 	b.Count = math.MaxInt64 - r.limit
 	return err

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"thread/event"
+	"thread/internal/store/bolt"
 	"thread/jsonlog"
-	"thread/lock"
 )
 
 // model is the oracle: a thread is a slice of events and two maps.
@@ -43,7 +43,7 @@ func (m *model) open() {
 	if m.th, err = Open(m.dir, WithClock(m.clock)); err != nil {
 		m.t.Fatal(err)
 	}
-	m.th.maxGroup = 700
+	dirOf(m.th).MaxGroup = 700
 }
 
 var (
@@ -121,7 +121,7 @@ func (m *model) PushBatch(t *rapid.T) {
 func (m *model) LongBatch(t *rapid.T) {
 	m.tick(t)
 	fail := rapid.Bool().Draw(t, "fail")
-	ds := make([]event.Draft, m.th.maxGroup+rapid.IntRange(1, 1500).Draw(t, "n"))
+	ds := make([]event.Draft, dirOf(m.th).MaxGroup+rapid.IntRange(1, 1500).Draw(t, "n"))
 	for i := range ds {
 		ds[i] = event.Draft{Source: fmt.Sprint("long", i%300), Type: "message", Content: "x"}
 	}
@@ -153,7 +153,7 @@ func (m *model) LongBatch(t *rapid.T) {
 
 // CutBatch leaves what a crash in the middle of a long batch leaves.
 func (m *model) CutBatch(t *rapid.T) {
-	ds := make([]event.Draft, m.th.maxGroup+1)
+	ds := make([]event.Draft, dirOf(m.th).MaxGroup+1)
 	for i := range ds {
 		ds[i] = event.Draft{Source: fmt.Sprint("cut", i%50), Type: "message", Content: "x"}
 	}
@@ -162,26 +162,7 @@ func (m *model) CutBatch(t *rapid.T) {
 
 // cutBatch stores the beginning of a long batch, its first transaction.
 func cutBatch(t *rapid.T, th *Thread, ds []event.Draft) {
-	sp := spool{dir: th.path(runName)}
-	defer sp.close()
-	if err := sp.add(ds); err != nil {
-		t.Fatal(err)
-	}
-	in, err := sp.reader()
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := th.open(ctx, lock.Exclusive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	l := &longBatch{t: th, in: in, left: sp.n}
-	defer l.lines.close()
-	if err := th.clearBeyondHead(db); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.step(db); err != nil {
+	if err := bolt.CutBatch(ctx, dirOf(th), ds); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -425,7 +406,7 @@ func TestModel(t *testing.T) {
 		if m.th, err = Init(m.dir, WithClock(m.clock)); err != nil {
 			t.Fatal(err)
 		}
-		m.th.maxGroup = 700
+		dirOf(m.th).MaxGroup = 700
 		t.Repeat(map[string]func(*rapid.T){
 			"push": m.Push, "push again": m.Push, "batch": m.PushBatch, "long batch": m.LongBatch, "cut batch": m.CutBatch,
 			"subscribe": m.Subscribe, "unsubscribe": m.Unsubscribe, "pop": m.Pop, "ack": m.Ack, "peek": m.Peek,

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"thread/internal/store/bolt"
 	"thread/lock"
 )
 
@@ -17,13 +18,13 @@ func TestNetworkRefused(t *testing.T) {
 	if _, err := Init(local); err != nil {
 		t.Fatal(err)
 	}
-	checkMount = func(path string) error { return fmt.Errorf("%s is on NFS: %w", path, ErrNetwork) }
-	t.Cleanup(func() { checkMount = lock.CheckMount })
+	bolt.CheckMount = func(path string) error { return fmt.Errorf("%s is on NFS: %w", path, ErrNetwork) }
+	t.Cleanup(func() { bolt.CheckMount = lock.CheckMount })
 	remote := filepath.Join(root, "deep", "remote")
 	for name, do := range map[string]func() error{
 		"init":         func() error { _, err := Init(remote); return err },
 		"openOrCreate": func() error { _, err := OpenOrCreate(remote); return err },
-		"restore":      func() error { _, err := StartRestore(remote, false); return err },
+		"restore":      func() error { _, err := bolt.StartRestore(remote, false); return err },
 		"repair":       func() error { _, err := Repair(ctx, local, remote); return err },
 		"open":         func() error { _, err := Open(local); return err },
 	} {

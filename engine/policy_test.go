@@ -8,13 +8,15 @@ import (
 	"unicode/utf8"
 
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // TestZeroPolicy: a feed without any settings gives single events out, finds one
 // that lies behind many others, and does not wait between failures.
 func TestZeroPolicy(t *testing.T) {
-	defer func(old time.Duration) { sliceTime = old }(sliceTime)
-	sliceTime = 0
+	defer func(old time.Duration) { bolt.SliceTime = old }(bolt.SliceTime)
+	bolt.SliceTime = 0
 	th, err := Init(filepath.Join(t.TempDir(), "inbox"))
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +66,8 @@ func TestErrorText(t *testing.T) {
 		strings.Repeat("\x80", 2000) + "end": "\uFFFDend",
 		strings.Repeat("😀", 300):             strings.Repeat("😀", 256),
 	} {
-		var l Failures
-		l.fail(Result{Verdict: Failed, Error: text}, time.Now(), true)
+		var l store.Failures
+		fail(&l, Result{Verdict: Failed, Error: text}, time.Now(), true)
 		if l.LastError != want || l.FirstError != want {
 			t.Errorf("%.20q… of %d bytes became %.20q… of %d, want %d", text, len(text), l.LastError, len(l.LastError), len(want))
 		}

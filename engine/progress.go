@@ -2,16 +2,14 @@ package engine
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"iter"
 	"math"
 
 	"thread/event"
 	"thread/filter"
-	"thread/index"
 	"thread/internal/planted"
+	"thread/internal/store"
 )
 
 // Progress is how far a consumer is. It survives Unsubscribe.
@@ -28,45 +26,15 @@ type Progress struct {
 // before the event existed does not count (T-40).
 func (p *Progress) From() int64 { return min(p.LastAcked, p.Newest) }
 
-// A progress record is valid if and only if its crc fits and it has this form:
-//
-//	form        1  1
-//	last_acked  8
-//	newest      8
-//	updated_at     the rest, text
-//	crc         4
-const progressForm = 1
-
-func (p *Progress) encode(key []byte) []byte {
-	b := binary.BigEndian.AppendUint64([]byte{progressForm}, uint64(p.LastAcked))
-	b = binary.BigEndian.AppendUint64(b, uint64(p.Newest))
-	return index.AppendSum(append(b, p.UpdatedAt...), key)
-}
-
-func decodeProgress(key, value []byte) (p Progress, err error) {
-	b, ok := index.CheckSum(key, value)
-	if !ok || len(b) < 17 || b[0] != progressForm {
-		return p, fmt.Errorf("%w: progress %q", ErrCorrupt, key)
-	}
-	return Progress{
-		LastAcked: int64(binary.BigEndian.Uint64(b[1:])),
-		Newest:    int64(binary.BigEndian.Uint64(b[9:])),
-		UpdatedAt: string(b[17:]),
-	}, nil
-}
-
 // Progress returns how far consumer is, and whether it ever popped or acked.
 func (tx *Tx) Progress(consumer string) (p Progress, ok bool, err error) {
-	key := consumerKey(consumer)
-	if err := index.CheckPath(tx.progress, key); err != nil {
+	key := store.ConsumerKey(consumer)
+	v, err := tx.s.Get(store.Progress, key)
+	if v == nil {
 		return p, false, err
 	}
-	v := tx.progress.Get(key)
-	if v == nil {
-		return p, false, nil
-	}
-	p, err = decodeProgress(key, v)
-	return p, err == nil, err
+	r, err := store.DecodeProgress(key, v)
+	return Progress(r), err == nil, err
 }
 
 func (tx *Tx) setProgress(consumer string, lastAcked int64) error {
@@ -79,15 +47,12 @@ func (tx *Tx) setProgress(consumer string, lastAcked int64) error {
 			return err
 		}
 	}
-	key := consumerKey(consumer)
-	if err := index.CheckPath(tx.progress, key); err != nil {
-		return err
-	}
-	p := Progress{LastAcked: lastAcked, Newest: tx.st.head, UpdatedAt: event.FormatTime(tx.t.now())}
+	key := store.ConsumerKey(consumer)
+	p := store.ProgressRecord{LastAcked: lastAcked, Newest: tx.Head(), UpdatedAt: event.FormatTime(tx.now())}
 	if planted.Bug("progress not stored") {
 		return nil
 	}
-	return tx.progress.Put(key, p.encode(key))
+	return tx.s.Put(store.Progress, key, p.Encode(key))
 }
 
 // Ack records that consumer has processed every event up to and including id. It
@@ -104,8 +69,8 @@ func (tx *Tx) Ack(consumer string, id int64) error {
 	if _, err := tx.subscription(consumer); err != nil {
 		return err
 	}
-	if id < 0 || id > tx.st.head {
-		return invalidf("event %d does not exist, the newest is %d", id, tx.st.head)
+	if id < 0 || id > tx.Head() {
+		return invalidf("event %d does not exist, the newest is %d", id, tx.Head())
 	}
 	p, _, err := tx.Progress(consumer)
 	if err != nil || id <= p.From() {
@@ -132,7 +97,7 @@ type Page struct {
 // fails on an event of the page, nothing is changed.
 //
 // Pop returns ErrNoSubscription for an unknown consumer, *filter.Error for an
-// imported filter that is not one, filter.ErrRuntime, ErrInvalid for a negative
+// imported filter that is invalid, filter.ErrRuntime, ErrInvalid for a negative
 // number, ErrBusy and ErrUnknownOutcome.
 func (t *Thread) Pop(ctx context.Context, consumer string, lastAcked, limit int64) (Page, error) {
 	if lastAcked < 0 || limit < 0 {
@@ -173,12 +138,12 @@ var errFilterChanged = errors.New("the consumer has another filter by now")
 // popWith is Pop with a filter that was compiled outside of the lock. It returns
 // errFilterChanged when the consumer has another one by now.
 func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter, lastAcked, limit int64) (page Page, err error) {
-	r := reading{t: t, verdicts: newVerdicts(f), after: lastAcked, upto: math.MaxInt64, limit: limit}
+	r := reading{t: t, selection: store.NewSelection(f, nil), after: lastAcked, upto: math.MaxInt64, limit: limit}
 	tried := r
 	if f.CanFail() {
 		// Everything that is there is tried without holding up writers; what comes
 		// meanwhile is tried below.
-		if err := tried.rehearse(ctx); err != nil {
+		if err := tried.dryRun(ctx); err != nil {
 			return page, err
 		}
 	}
@@ -195,9 +160,9 @@ func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter,
 		if err != nil {
 			return err
 		}
-		page.Previous, page.Newest = p.LastAcked, tx.st.head
+		page.Previous, page.Newest = p.LastAcked, tx.Head()
 		if f.CanFail() && !tried.done() {
-			if _, err := tx.search(tried.verdicts).run(tried.after, tx.st.head, tried.count); err != nil {
+			if _, err := tx.s.Scan(store.Scan{Selection: tried.selection, After: tried.after, Upto: tx.Head()}, tried.count); err != nil {
 				return err
 			}
 		}

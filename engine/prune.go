@@ -4,13 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"time"
 
 	"thread/event"
-	"thread/index"
+	"thread/internal/store"
 )
+
+// Compaction is the answer of Compact and Prune.
+type Compaction struct {
+	Dropped      int64 // events that are not here any more
+	Through      int64 // the id up to which they were dropped, 0 when none was
+	Kept         int64 // events that are still here
+	Before, Size int64 // bytes of events.db before and after; the same when nothing was done
+}
+
+// Compact writes the database anew without the pages that it does not use, and
+// puts the copy in its place in one step. What the thread holds stays as it is.
+// The copy is made in slices, like any long read, and what is written meanwhile is
+// part of it: others wait for the last step only. The disk needs room for both.
+//
+// Compact returns ErrBusy, also while another process compacts or prunes, and
+// ErrUnknownOutcome when the new file has its name but may lose it in a loss of
+// power; both files hold the same events then.
+func (t *Thread) Compact(ctx context.Context) (Compaction, error) {
+	c, err := t.s.Compact(ctx)
+	return Compaction(c), err
+}
 
 // Retention says which events Prune drops. Exactly one of KeepLast, OlderThan,
 // Acked and Through is set, or the first two: then what either keeps is kept, and a
@@ -60,7 +79,7 @@ func (e *HeldBackError) Error() string {
 // Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer
 // has an unread event among them that matches its filter, or any consumer a dead
 // letter, unless Force is set. Dead letters of events that were dropped by force
-// stay, without their events. Other errors are ErrInvalid for a Retention that is not one; and the errors of Compact.
+// stay, without their events. Other errors are ErrInvalid for an invalid Retention, and the errors of Compact.
 func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 	if err := r.validate(); err != nil {
 		return Compaction{}, err
@@ -79,7 +98,11 @@ func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 		return id, err
 	}
 	if !r.DryRun {
-		return t.rewrite(ctx, &dropping{through: through, may: may})
+		c, err := t.s.Prune(ctx, store.Dropping{
+			Through: func(s store.Tx) (int64, error) { return through(&Tx{t: t, s: s, ctx: ctx}) },
+			May:     func(s store.Tx, id int64) error { return may(&Tx{t: t, s: s, ctx: ctx}, id) },
+		})
+		return Compaction(c), err
 	}
 	var c Compaction
 	err := t.read(ctx, func(tx *Tx) (err error) {
@@ -88,8 +111,8 @@ func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 			return err
 		}
 		c.Dropped, err = tx.storedThrough(c.Through)
-		c.Kept = tx.st.stored - c.Dropped
-		c.Before = tx.b.Size()
+		c.Kept = tx.s.State().Stored - c.Dropped
+		c.Before = tx.s.Size()
 		c.Size = c.Before
 		return err
 	})
@@ -120,22 +143,22 @@ func (r *Retention) through(tx *Tx) (int64, error) {
 	switch {
 	case r.Acked:
 		return tx.ackedThrough()
-	case r.Through > tx.st.head:
-		return 0, invalidf("through %d is above the newest id, %d", r.Through, tx.st.head)
+	case r.Through > tx.Head():
+		return 0, invalidf("through %d is above the newest id, %d", r.Through, tx.Head())
 	case r.Through > 0:
 		return r.Through, nil
 	case r.OlderThan.IsZero():
-		return tx.beforeNewest(*r.KeepLast)
+		return tx.s.BeforeNewest(*r.KeepLast)
 	}
-	last, most := int64(0), tx.st.head
+	last, most := int64(0), tx.Head()
 	if r.KeepLast != nil {
 		var err error
-		if most, err = tx.beforeNewest(*r.KeepLast); err != nil {
+		if most, err = tx.s.BeforeNewest(*r.KeepLast); err != nil {
 			return 0, err
 		}
 	}
-	wrong := tx.t.now().Add(clockSkew)
-	err := tx.eventsAfter(0, func(e *event.Event) error {
+	wrong := tx.now().Add(clockSkew)
+	err := tx.s.EventsAfter(0, func(e *event.Event) error {
 		at, err := time.Parse(time.RFC3339, e.CreatedAt)
 		switch {
 		case e.ID > most:
@@ -162,7 +185,7 @@ func (tx *Tx) ackedThrough() (int64, error) {
 	if err != nil || len(list) == 0 {
 		return 0, err
 	}
-	upto := tx.st.head
+	upto := tx.Head()
 	for _, s := range list {
 		p, _, err := tx.Progress(s.Consumer)
 		if err != nil {
@@ -170,68 +193,11 @@ func (tx *Tx) ackedThrough() (int64, error) {
 		}
 		upto = min(upto, p.From())
 	}
-	if err := index.CheckPath(tx.events, nil); err != nil {
-		return 0, err
-	}
-	first, _ := tx.events.Cursor().First()
-	if first == nil || mustID(first) > upto {
-		return 0, nil // they are gone already
+	first, err := tx.s.Oldest()
+	if err != nil || first == 0 || first > upto {
+		return 0, err // they are gone already
 	}
 	return upto, nil
-}
-
-// beforeNewest returns the id of the event before the newest n, 0 when there
-// are not more than n.
-func (tx *Tx) beforeNewest(n int64) (int64, error) {
-	if n >= tx.st.stored {
-		return 0, nil
-	}
-	if err := index.CheckTree(tx.events); err != nil {
-		return 0, err
-	}
-	if err := tx.groups.flush(); err != nil {
-		return 0, err
-	}
-	c := tx.events.Cursor()
-	var ids []int64 // of a group
-	last := int64(math.MaxInt64)
-	for k, v := c.Last(); k != nil; k, v = c.Prev() {
-		g, err := openUnchecked(k, v)
-		if err != nil {
-			return 0, err
-		}
-		var r record
-		for ids = ids[:0]; ; ids = append(ids, g.id) {
-			if more, err := g.next(&r); err != nil {
-				return 0, err
-			} else if !more {
-				break
-			}
-		}
-		if ids[len(ids)-1] > last {
-			return 0, corruptEvent(k)
-		}
-		last = ids[0] - 1
-		for _, id := range slices.Backward(ids) {
-			if id > tx.st.head {
-				continue // of a batch that did not end
-			}
-			if n == 0 {
-				return id, nil
-			}
-			n--
-		}
-	}
-	return 0, nil
-}
-
-// mustID is eventID, 0 for what is no id.
-func mustID(key []byte) int64 {
-	id, err := eventID(key)
-	if err != nil {
-		return 0
-	}
-	return id
 }
 
 // storedThrough returns how many events with an id up to through there are.
@@ -239,7 +205,7 @@ func (tx *Tx) storedThrough(through int64) (n int64, err error) {
 	if through == 0 {
 		return 0, nil
 	}
-	_, err = tx.search(newVerdicts(nil)).run(0, through, func(*hit) (bool, error) {
+	_, err = tx.s.Scan(store.Scan{Selection: store.NewSelection(nil, nil), Upto: through}, func(int64) (bool, error) {
 		n++
 		return true, nil
 	})
@@ -267,8 +233,8 @@ func (tx *Tx) heldBack(through int64) error {
 			return &HeldBackError{Consumer: s.Consumer, LastAcked: from, First: d.First, Through: through}
 		}
 	}
-	for _, bucket := range [][]byte{bucketDead, bucketRetries} {
-		if err := tx.lettersThrough(bucket, through); err != nil {
+	for _, table := range []store.Table{store.Dead, store.Retries} {
+		if err := tx.lettersThrough(table, through); err != nil {
 			return err
 		}
 	}
@@ -277,17 +243,13 @@ func (tx *Tx) heldBack(through int64) error {
 
 // lettersThrough returns a *HeldBackError for the first letter of a stored event up
 // to through.
-func (tx *Tx) lettersThrough(bucket []byte, through int64) error {
-	b, err := index.Bucket(tx.b, bucket)
-	if b == nil {
-		return err
-	}
-	return index.Range(b, nil, func(k, _ []byte) (bool, error) {
-		consumer, id, err := splitLetterKey(k)
+func (tx *Tx) lettersThrough(table store.Table, through int64) error {
+	return tx.s.Ascend(table, nil, func(k, _ []byte) (bool, error) {
+		consumer, id, err := store.SplitLetterKey(k)
 		if err != nil || id > through {
 			return true, err
 		}
-		if stored, err := tx.has(id); !stored {
+		if stored, err := tx.s.Has(id); !stored {
 			return err == nil, err // gone already
 		}
 		p, _, err := tx.Progress(consumer)

@@ -8,6 +8,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/internal/store"
 )
 
 // Query selects events.
@@ -60,27 +61,27 @@ func (t *Thread) Peek(ctx context.Context, q Query) ([]event.Event, error) {
 // run time is tried on everything before the first event is yielded, so that an
 // error stands alone.
 func (t *Thread) Events(ctx context.Context, q Query) iter.Seq2[event.Event, error] {
-	return t.events(ctx, q, func(*verdicts) {})
+	return t.events(ctx, q, func(*store.Selection) {})
 }
 
 // events is Events. It tells planned what the search will know of its filter.
-func (t *Thread) events(ctx context.Context, q Query, planned func(v *verdicts)) iter.Seq2[event.Event, error] {
+func (t *Thread) events(ctx context.Context, q Query, planned func(s *store.Selection)) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		f, limit, err := q.compile()
 		if err != nil {
 			yield(event.Event{}, err)
 			return
 		}
-		v := newVerdicts(f)
-		planned(v)
+		s := store.NewSelection(f, nil)
+		planned(s)
 		if q.Reverse {
-			t.newestFirst(ctx, v, q.After, limit, f.CanFail(), yield)
+			t.newestFirst(ctx, s, q.After, limit, f.CanFail(), yield)
 			return
 		}
-		r := reading{t: t, verdicts: v, after: q.After, upto: math.MaxInt64, limit: limit}
+		r := reading{t: t, selection: s, after: q.After, upto: math.MaxInt64, limit: limit}
 		if f.CanFail() {
 			tried := r
-			if err := tried.rehearse(ctx); err != nil {
+			if err := tried.dryRun(ctx); err != nil {
 				yield(event.Event{}, err)
 				return
 			}
@@ -94,7 +95,7 @@ func (t *Thread) events(ctx context.Context, q Query, planned func(v *verdicts))
 // read transaction each, so that writers get their turn.
 type reading struct {
 	t           *Thread
-	verdicts    *verdicts
+	selection   *store.Selection
 	after, upto int64 // upto becomes the newest id with the first slice
 	limit       int64
 
@@ -102,93 +103,25 @@ type reading struct {
 	slices int
 }
 
-// The bounds of a slice. Its time is a variable for the tests.
-var sliceTime = 4 * time.Millisecond
+// resultBytes is how many bytes of contents are kept at once, by and large.
+const resultBytes = 1 << 20
 
-const (
-	sliceBytes = 1 << 20
-
-	shortPage = 128 // events that are made room for at once
-)
-
-// search starts the next slice.
-func (r *reading) search(tx *Tx) *search {
-	if r.slices++; r.slices > 1 {
-		tx.readAhead()
-	}
-	s := tx.search(r.verdicts)
-	s.setDeadline()
-	return s
-}
-
-func (s *search) setDeadline() {
-	now := time.Now()
-	s.deadline, s.glance = now.Add(sliceTime), now.Add(glanceTime)
+// scan starts the next slice, up to an id.
+func (r *reading) scan(upto int64) store.Scan {
+	r.slices++
+	return store.Scan{Selection: r.selection, After: r.after, Upto: upto, Slice: true, Long: r.slices > 1}
 }
 
 // slice reads on for a while and returns copies of what it found, which are
 // valid until the next slice.
 func (r *reading) slice(tx *Tx) (es []event.Event, err error) {
-	s := r.search(tx)
 	if r.upto == math.MaxInt64 {
-		r.upto = tx.st.head
+		r.upto = tx.s.State().Head
 	}
-	es = r.events[:0]
-	if es == nil {
-		es = make([]event.Event, 0, min(r.limit, shortPage))
-	}
-	defer func() { r.events = es }()
-	var contents arena
-	r.after, err = s.run(r.after, r.upto, func(h *hit) (bool, error) {
-		if err := s.load(h); err != nil {
-			return false, err
-		}
-		if err := s.loadContent(h); err != nil {
-			return false, err
-		}
-		series, err := tx.dict.Get(h.series)
-		if err != nil {
-			return false, err
-		}
-		es = append(es, event.Event{
-			ID: h.id, CreatedAt: tx.timeOf(&h.rec),
-			Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: contents.take(&h.rec),
-		})
-		r.limit--
-		return r.limit > 0 && contents.size+128*len(es) < sliceBytes, nil
-	})
+	es, r.after, err = tx.s.Page(r.scan(r.upto), r.limit, r.events[:0])
+	r.events = es
+	r.limit -= int64(len(es))
 	return es, err
-}
-
-// arenaBytes is the size of a piece: large enough for the Go runtime to take it
-// from the operating system and not to clear it.
-const arenaBytes = 64 << 10
-
-// arena copies texts into few large pieces of memory.
-type arena struct {
-	free []byte
-	size int // of all copies
-}
-
-// take returns the content of r, copied unless it has memory of its own.
-func (a *arena) take(r *record) string {
-	if r.pieces {
-		a.size += len(r.content)
-		return text(r.content)
-	}
-	return a.copy(r.content)
-}
-
-func (a *arena) copy(b []byte) string {
-	if len(b) > cap(a.free)-len(a.free) {
-		// A piece that is not filled costs little: the pages of memory that nothing
-		// is written to are not there.
-		a.free = make([]byte, 0, max(len(b), arenaBytes))
-	}
-	start := len(a.free)
-	a.free = append(a.free, b...)
-	a.size += len(b)
-	return text(a.free[start:])
 }
 
 // done reports whether nothing is left to read.
@@ -214,16 +147,15 @@ func (r *reading) all(ctx context.Context, yield func(event.Event, error) bool) 
 	}
 }
 
-// rehearse evaluates the filter on everything that all would read, up to the
+// dryRun evaluates the filter on everything that all would read, up to the
 // newest event, keeps nothing and returns the first error. Afterwards r stands
 // where all would stand.
-func (r *reading) rehearse(ctx context.Context) error {
+func (r *reading) dryRun(ctx context.Context) error {
 	upto := int64(math.MaxInt64)
 	for r.limit > 0 && r.after < upto {
 		err := r.t.read(ctx, func(tx *Tx) (err error) {
-			s := r.search(tx)
-			upto = min(upto, tx.st.head)
-			r.after, err = s.run(r.after, upto, r.count)
+			upto = min(upto, tx.s.State().Head)
+			r.after, err = tx.s.Scan(r.scan(upto), r.count)
 			return err
 		})
 		if err != nil {
@@ -234,7 +166,7 @@ func (r *reading) rehearse(ctx context.Context) error {
 }
 
 // count is the callback of a search that only looks.
-func (r *reading) count(*hit) (bool, error) {
+func (r *reading) count(int64) (bool, error) {
 	r.limit--
 	return r.limit > 0, nil
 }

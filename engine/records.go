@@ -2,16 +2,17 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 
-	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
+	"thread/internal/store"
 )
 
 // Records is a table of records of the caller's own, in the order of their keys,
 // that changes in the same transaction as the thread. It is valid as long as its Tx.
 type Records struct {
-	b *bbolt.Bucket // nil for a table that is not there, in a read transaction
+	tx   store.Tx
+	name store.Table
 }
 
 // Record is a key and its value. Neither may be changed; both are valid until the
@@ -22,62 +23,66 @@ type Record struct{ Key, Value []byte }
 // write transaction. One that is not there is empty in a read transaction. The
 // names of the engine's own tables return ErrInvalid.
 func (tx *Tx) Records(name string) (*Records, error) {
-	switch name {
-	case string(bucketMeta), string(bucketEvents), string(bucketSeries), string(bucketSeriesByID),
-		string(bucketColumns), string(bucketSubscriptions), string(bucketProgress), string(bucketChecked), string(bucketDeliveries),
-		string(bucketDead), string(bucketRetries), string(bucketDedupe), string(bucketDedupeExpiry),
-		string(bucketReceipts), string(bucketScheduled), string(bucketSchedules),
-		string(bucketPieces), string(bucketTypes), string(bucketTypeBlocks), "":
+	if store.Reserved(store.Table(name)) {
 		return nil, invalidf("the name %q is not free for a table", name)
 	}
-	if !tx.b.Writable() {
-		return &Records{tx.b.Bucket([]byte(name))}, nil
+	r := &Records{tx: tx.s, name: store.Table(name)}
+	if !tx.s.Writable() {
+		return r, nil
 	}
-	b, err := tx.b.CreateBucketIfNotExists([]byte(name))
-	return &Records{b}, err
+	// The table is there from now on, even if nothing is put into it.
+	n, err := tx.s.Sequence(r.name)
+	if err == nil {
+		err = tx.s.SetSequence(r.name, n)
+	}
+	return r, err
 }
 
 // Get returns the value of the key, nil when there is no such record. It is valid
 // until the end of the transaction and must not be changed.
 func (r *Records) Get(key []byte) []byte {
-	if r.b == nil {
+	v, err := r.tx.Get(r.name, key)
+	if err != nil {
 		return nil
 	}
-	return r.b.Get(key)
+	return v
 }
 
 // Put stores the record in place of an earlier one of that key. A key has 1 to
 // 32,768 bytes. Both slices must stay as they are until the end of the transaction.
 func (r *Records) Put(key, value []byte) error {
-	if len(key) == 0 || len(key) > bbolt.MaxKeySize {
+	if len(key) == 0 || len(key) > maxKeyBytes {
 		return invalidf("a key of %d bytes", len(key))
 	}
-	if r.b == nil {
-		return bolterrors.ErrTxNotWritable
+	if !r.tx.Writable() {
+		return errReadOnly
 	}
-	return r.b.Put(key, value)
+	return r.tx.Put(r.name, key, value)
 }
 
 // Delete removes the record of the key, if there is one.
 func (r *Records) Delete(key []byte) error {
-	if r.b == nil {
-		return bolterrors.ErrTxNotWritable
+	if !r.tx.Writable() {
+		return errReadOnly
 	}
-	return r.b.Delete(key)
+	return r.tx.Delete(r.name, key)
 }
 
 // Ascend gives the records with from <= key < to in the order of their keys. A nil
-// to has no end. The table must not change before the loop has ended.
+// to has no end. The table must not change before the loop has ended. An error is
+// the last element.
 func (r *Records) Ascend(from, to []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		if r.b == nil {
-			return
-		}
-		c := r.b.Cursor()
-		for k, v := c.Seek(from); k != nil && (to == nil || bytes.Compare(k, to) < 0); k, v = c.Next() {
-			if v != nil && !yield(Record{k, v}, nil) {
-				return
+		stopped := false
+		err := r.tx.Ascend(r.name, from, func(k, v []byte) (bool, error) {
+			if to != nil && bytes.Compare(k, to) >= 0 {
+				return false, nil
 			}
+			stopped = !yield(Record{k, v}, nil)
+			return !stopped, nil
+		})
+		if err != nil && !stopped {
+			yield(Record{}, err)
 		}
 	}
 }
@@ -85,23 +90,22 @@ func (r *Records) Ascend(from, to []byte) iter.Seq2[Record, error] {
 // Descend is Ascend from the last record to the first.
 func (r *Records) Descend(from, to []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		if r.b == nil {
-			return
-		}
-		c := r.b.Cursor()
-		var k, v []byte
-		if to == nil {
-			k, v = c.Last()
-		} else if k, v = c.Seek(to); k == nil {
-			k, v = c.Last()
-		}
-		if k != nil && to != nil && bytes.Compare(k, to) >= 0 {
-			k, v = c.Prev()
-		}
-		for ; k != nil && bytes.Compare(k, from) >= 0; k, v = c.Prev() {
-			if v != nil && !yield(Record{k, v}, nil) {
-				return
+		stopped := false
+		err := r.tx.Descend(r.name, to, func(k, v []byte) (bool, error) {
+			if bytes.Compare(k, from) < 0 {
+				return false, nil
 			}
+			stopped = !yield(Record{k, v}, nil)
+			return !stopped, nil
+		})
+		if err != nil && !stopped {
+			yield(Record{}, err)
 		}
 	}
 }
+
+// maxKeyBytes is how long a key may be.
+const maxKeyBytes = 32768
+
+// errReadOnly says that a read transaction was to be written to.
+var errReadOnly = errors.New("the transaction is for reading")

@@ -2,48 +2,44 @@ package engine
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"time"
 
 	"thread/event"
-	"thread/index"
 	"thread/internal/planted"
+	"thread/internal/store"
 )
+
+// The bounds of what one transaction releases. The first is a variable for the tests.
+var maxReleased = 10000
+
+const maxReleasedBytes = 32 << 20
 
 // releases says that this build attends to what is scheduled.
 const releases = true
 
-// schedule puts an entry with these fields into the queue.
-func (tx *Tx) schedule(at time.Time, fields []byte) (key []byte, err error) {
-	b, err := tx.later(bucketScheduled)
+// schedule puts an entry into the queue.
+func (tx *Tx) schedule(at time.Time, entry *store.ScheduledEntry) (key []byte, err error) {
+	seq, err := tx.s.Sequence(store.Scheduled)
+	if err == nil {
+		err = tx.s.SetSequence(store.Scheduled, seq+1)
+	}
 	if err != nil {
 		return nil, err
 	}
-	seq, err := b.NextSequence()
-	if err != nil {
-		return nil, err
-	}
-	key = binary.BigEndian.AppendUint64(nil, uint64(at.UnixMilli()))
-	key = binary.BigEndian.AppendUint64(key, seq)
-	return key, index.Put(b, key, index.AppendSum(fields, key))
+	key = store.ScheduledKey(at, seq+1)
+	return key, tx.s.Put(store.Scheduled, key, entry.Encode(key))
 }
 
 // putSchedule stores s with its next time.
-func (tx *Tx) putSchedule(s *Schedule, next time.Time) error {
-	key, err := tx.schedule(next, appendField(nil, fieldSchedule, s.Name))
-	if err != nil {
+func (tx *Tx) putSchedule(s *store.Schedule, next time.Time) (err error) {
+	if s.Next, err = tx.schedule(next, &store.ScheduledEntry{Schedule: s.Name, Repeats: true}); err != nil {
 		return err
 	}
-	v := draftFields(&s.Draft)
-	v = appendField(v, fieldSpec, s.Spec)
-	v = appendField(v, fieldNext, string(key))
-	name := scheduleKey(s.Name)
-	b := tx.b.Bucket(bucketSchedules)
-	if err := index.Put(b, name, index.AppendSum(v, name)); err != nil {
+	if err := tx.s.Put(store.Schedules, store.ScheduleKey(s.Name), s.Encode()); err != nil {
 		return err
 	}
-	return tx.notePlanned(b)
+	return tx.notePlanned()
 }
 
 // release pushes what has fallen due, in the order of time, as much as fits into
@@ -53,7 +49,7 @@ func (tx *Tx) release() (source string, released bool, err error) {
 	if overdue, err := tx.overdue(); !overdue || err != nil {
 		return "", false, err
 	}
-	now := tx.t.now()
+	now := tx.now()
 	if back, err := tx.setBack(now); err != nil {
 		return "", false, err
 	} else if back {
@@ -63,34 +59,34 @@ func (tx *Tx) release() (source string, released bool, err error) {
 	}
 	createdAt := event.FormatTime(now)
 	type entry struct {
-		key    []byte
-		fields fields
+		key []byte
+		store.ScheduledEntry
 	}
 	var due []entry // collected first: a cursor is not to be trusted while its bucket changes
 	size := 0
 	if err := tx.eachScheduled(func(key, value []byte) (bool, error) {
-		if dueOf(key).After(now) {
+		if store.DueOf(key).After(now) {
 			return false, nil
 		}
-		f, err := decodeFields(key, value)
+		e, err := store.DecodeScheduled(key, value)
 		if err != nil {
 			return false, err
 		}
-		due = append(due, entry{bytes.Clone(key), f})
-		size += len(f[fieldContent])
-		return len(due) < tx.t.maxGroup && size < maxGroupBytes, nil
+		due = append(due, entry{bytes.Clone(key), e})
+		size += len(e.Draft.Content)
+		return len(due) < maxReleased && size < maxReleasedBytes, nil
 	}); err != nil {
 		return "", false, err
 	}
 	for _, e := range due {
-		d := draftOf(e.fields)
-		if e.fields.schedule() {
-			if d, err = tx.repeat(e.fields[fieldSchedule], dueOf(e.key), now); err != nil {
+		d := e.Draft
+		if e.Repeats {
+			if d, err = tx.repeat(e.Schedule, store.DueOf(e.key), now); err != nil {
 				return "", false, err
 			}
 		}
 		if planted.Bug("release in two transactions") { // see forgetDue
-		} else if err := index.Delete(tx.b.Bucket(bucketScheduled), e.key); err != nil {
+		} else if err := tx.s.Delete(store.Scheduled, e.key); err != nil {
 			return "", false, err
 		}
 		if _, _, err := tx.pushOnce(&d, createdAt); err != nil {
@@ -117,7 +113,7 @@ func (tx *Tx) repeat(name string, due, now time.Time) (d event.Draft, err error)
 		next = spec.Next(now) // missed ones are made up for by this one
 	}
 	if next.IsZero() {
-		return s.Draft, index.Delete(tx.b.Bucket(bucketSchedules), scheduleKey(name))
+		return s.Draft, tx.s.Delete(store.Schedules, store.ScheduleKey(name))
 	}
 	return s.Draft, tx.putSchedule(&s, next)
 }

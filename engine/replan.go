@@ -2,14 +2,13 @@ package engine
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/robfig/cron/v3"
 
-	"thread/index"
+	"thread/internal/store"
 )
 
 // A clock may have been ahead, by years where a host begins without one, when the
@@ -24,17 +23,17 @@ const maxReplanned = 10000
 // replan plans anew what was planned by a clock that was ahead of now.
 func (tx *Tx) replan(now time.Time) error {
 	type move struct {
-		key    []byte
-		fields fields
-		at     time.Time
+		key   []byte
+		entry store.ScheduledEntry
+		at    time.Time
 	}
 	var moves []move // collected first: a cursor is not to be trusted while its bucket changes
 	size := 0
 	err := tx.eachScheduled(func(key, value []byte) (bool, error) {
-		f, err := decodeFields(key, value)
-		at := dueOf(key)
+		e, err := store.DecodeScheduled(key, value)
+		at := store.DueOf(key)
 		if err == nil {
-			at, err = tx.latest(f, at, now)
+			at, err = tx.latest(&e, at, now)
 		}
 		if errors.Is(err, ErrCorrupt) {
 			return true, nil // it keeps nobody from writing before it is due
@@ -42,21 +41,21 @@ func (tx *Tx) replan(now time.Time) error {
 		if err != nil {
 			return false, err
 		}
-		if at.Before(dueOf(key)) {
-			moves = append(moves, move{bytes.Clone(key), f, at})
-			size += len(f[fieldContent])
+		if at.Before(store.DueOf(key)) {
+			moves = append(moves, move{bytes.Clone(key), e, at})
+			size += len(e.Draft.Content)
 		}
-		return len(moves) < maxReplanned && size < maxGroupBytes, nil
+		return len(moves) < maxReplanned && size < maxReleasedBytes, nil
 	})
 	if err != nil {
 		return err
 	}
 	for _, m := range moves {
-		if err := index.Delete(tx.b.Bucket(bucketScheduled), m.key); err != nil {
+		if err := tx.s.Delete(store.Scheduled, m.key); err != nil {
 			return err
 		}
-		if m.fields.schedule() {
-			s, err := tx.scheduleNamed(m.fields[fieldSchedule])
+		if m.entry.Repeats {
+			s, err := tx.scheduleNamed(m.entry.Schedule)
 			if err == nil {
 				err = tx.putSchedule(&s, m.at)
 			}
@@ -65,27 +64,26 @@ func (tx *Tx) replan(now time.Time) error {
 			}
 			continue
 		}
-		d := draftOf(m.fields)
-		if _, err := tx.schedule(m.at, appendSince(draftFields(&d), now)); err != nil {
+		if _, err := tx.schedule(m.at, &store.ScheduledEntry{Draft: m.entry.Draft, Since: now}); err != nil {
 			return err
 		}
 	}
-	if len(moves) == maxReplanned || size >= maxGroupBytes {
+	if len(moves) == maxReplanned || size >= maxReleasedBytes {
 		return nil // there may be more
 	}
-	return tx.b.Bucket(bucketSchedules).SetSequence(planTime(now))
+	return tx.s.SetSequence(store.Schedules, planTime(now))
 }
 
 // latest returns the latest time at which a clock that was never wrong can have
 // planned an entry, due itself if that is not earlier.
-func (tx *Tx) latest(f fields, due, now time.Time) (time.Time, error) {
-	if !f.schedule() {
-		if since, ok := sinceOf(f); ok && since.After(now) {
-			return now.Add(due.Sub(since)), nil
+func (tx *Tx) latest(e *store.ScheduledEntry, due, now time.Time) (time.Time, error) {
+	if !e.Repeats {
+		if !e.Since.IsZero() && e.Since.After(now) {
+			return now.Add(due.Sub(e.Since)), nil
 		}
 		return due, nil
 	}
-	s, err := tx.scheduleNamed(f[fieldSchedule])
+	s, err := tx.scheduleNamed(e.Schedule)
 	if err != nil {
 		return due, err
 	}
@@ -106,27 +104,14 @@ func (tx *Tx) latest(f fields, due, now time.Time) (time.Time, error) {
 }
 
 // scheduleNamed returns the schedule of a queue entry.
-func (tx *Tx) scheduleNamed(name string) (s Schedule, err error) {
-	key := scheduleKey(name)
-	b, err := index.Bucket(tx.b, bucketSchedules)
-	if b == nil {
-		return s, errors.Join(err, fmt.Errorf("%w: no schedule %q", ErrCorrupt, name))
-	}
-	v, err := index.Get(b, key)
+func (tx *Tx) scheduleNamed(name string) (s store.Schedule, err error) {
+	key := store.ScheduleKey(name)
+	v, err := tx.s.Get(store.Schedules, key)
 	if err != nil {
 		return s, err
 	}
-	s, _, err = decodeSchedule(key, v)
-	return s, err
-}
-
-func appendSince(b []byte, since time.Time) []byte {
-	return appendField(b, fieldSince, uint64Text(uint64(since.UnixMilli())))
-}
-
-func sinceOf(f fields) (since time.Time, ok bool) {
-	if len(f[fieldSince]) != 8 {
-		return since, false
+	if v == nil {
+		return s, fmt.Errorf("%w: no schedule %q", ErrCorrupt, name)
 	}
-	return time.UnixMilli(int64(binary.BigEndian.Uint64([]byte(f[fieldSince])))), true
+	return store.DecodeSchedule(key, v)
 }

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
-func start(t *testing.T, dir string) *Restore {
+func start(t *testing.T, dir string) *bolt.Restore {
 	t.Helper()
-	r, err := StartRestore(dir, false)
+	r, err := bolt.StartRestore(dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func TestRestoreInvisible(t *testing.T) {
 	if _, err := Open(dir); !errors.Is(err, ErrNotThread) {
 		t.Errorf("open meanwhile: %v", err)
 	}
-	if _, err := StartRestore(dir, false); !errors.Is(err, ErrBusy) {
+	if _, err := bolt.StartRestore(dir, false); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second restore: %v", err)
 	}
 	if err := r.Publish(); !errors.Is(err, ErrInvalid) {
@@ -66,17 +68,17 @@ func TestRestore(t *testing.T) {
 	}
 	bad := "type=message AND"
 	for i, c := range []string{"second", "first"} {
-		if err := r.Subscription(Subscription{Consumer: c, Filter: &bad}, uint64(10-i), nil); err != nil {
+		if err := r.Subscription(store.Subscription{Consumer: c, Filter: &bad}, uint64(10-i), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Subscription(Subscription{Consumer: "first"}, 11, nil); !errors.Is(err, ErrInvalid) {
+	if err := r.Subscription(store.Subscription{Consumer: "first"}, 11, nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("twice: %v", err)
 	}
-	if err := r.Progress("gone", Progress{LastAcked: 9, Newest: 5999, UpdatedAt: "once"}); err != nil {
+	if err := r.Progress("gone", store.ProgressRecord{LastAcked: 9, Newest: 5999, UpdatedAt: "once"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Extra(Extra{Bucket: []string{"events"}, Key: []byte("k")}); !errors.Is(err, ErrInvalid) {
+	if err := r.Extra(bolt.Extra{Bucket: []string{"events"}, Key: []byte("k")}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("an entry in our own bucket: %v", err)
 	}
 	if err := errors.Join(r.Finish(7000, 5), r.Publish(), r.Close()); err != nil {
@@ -106,11 +108,11 @@ func TestRestore(t *testing.T) {
 	if err := th.Subscribe(ctx, Subscription{Consumer: "third", Handler: "h"}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := th.Snapshot(ctx)
+	s, err := bolt.TakeSnapshot(ctx, dirOf(th))
 	if err != nil || s.Subscriptions[2].Consumer != "third" || s.Pruned != 5 || s.Stored != 3001 || len(s.Progress) != 1 || s.Progress[0].UpdatedAt != "once" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := StartRestore(dir, false); !errors.Is(err, ErrExists) {
+	if _, err := bolt.StartRestore(dir, false); !errors.Is(err, ErrExists) {
 		t.Errorf("over a thread: %v", err)
 	}
 }

@@ -2,27 +2,13 @@ package engine
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
 
 	"thread/event"
-	"thread/index"
-)
-
-const (
-	fieldSource   = 1
-	fieldType     = 2
-	fieldSubtype  = 3
-	fieldContent  = 4
-	fieldSchedule = 5
-	fieldSpec     = 6
-	fieldNext     = 7  // 16 bytes
-	fieldKey      = 8  // dedupe key
-	fieldWindow   = 9  // 8 bytes, nanoseconds
-	fieldSince    = 10 // 8 bytes, milliseconds since 1970
+	"thread/internal/store"
 )
 
 // Errors about schedules.
@@ -72,11 +58,11 @@ func (t *Thread) PushAt(ctx context.Context, d event.Draft, at time.Time) (e eve
 		return e, invalidf("time %v is out of range", at)
 	}
 	err = t.Update(ctx, func(tx *Tx) error {
-		if !at.After(tx.t.now()) {
+		if !at.After(tx.now()) {
 			e, err = tx.Push(d)
 			return err
 		}
-		_, err := tx.schedule(at, draftFields(&d))
+		_, err := tx.schedule(at, &store.ScheduledEntry{Draft: d})
 		return err
 	})
 	return e, err
@@ -90,7 +76,7 @@ func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Durati
 		return e, at, err
 	}
 	err = t.Update(ctx, func(tx *Tx) error {
-		now := tx.t.now()
+		now := tx.now()
 		if at = now.Add(delay); delay <= 0 {
 			e, err = tx.Push(d)
 			return err
@@ -98,13 +84,10 @@ func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Durati
 		if now.UnixMilli() < 0 || at.UTC().Year() > 9999 {
 			return invalidf("time %v is out of range", at)
 		}
-		b, err := tx.later(bucketSchedules)
-		if err == nil {
-			err = tx.notePlanned(b)
+		if err := tx.notePlanned(); err != nil {
+			return err
 		}
-		if err == nil {
-			_, err = tx.schedule(at, appendSince(draftFields(&d), now))
-		}
+		_, err := tx.schedule(at, &store.ScheduledEntry{Draft: d, Since: now})
 		return err
 	})
 	return e, at, err
@@ -127,11 +110,7 @@ func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, e
 		return next, invalidf("the name of a schedule is UTF-8 of 1 to %d bytes", event.MaxNameBytes)
 	}
 	err = t.Update(ctx, func(tx *Tx) error {
-		b, err := tx.later(bucketSchedules)
-		if err != nil {
-			return err
-		}
-		v, err := index.Get(b, scheduleKey(s.Name))
+		v, err := tx.s.Get(store.Schedules, store.ScheduleKey(s.Name))
 		if err != nil {
 			return err
 		}
@@ -141,7 +120,7 @@ func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, e
 		if next = spec.Next(t.now()); next.IsZero() {
 			return invalidf("schedule %q names no time", given)
 		}
-		return tx.putSchedule(&s, next)
+		return tx.putSchedule(&store.Schedule{Name: s.Name, Spec: s.Spec, Draft: s.Draft}, next)
 	})
 	return next, err
 }
@@ -150,25 +129,19 @@ func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, e
 // ErrNoSchedule when there is none of that name.
 func (t *Thread) RemoveSchedule(ctx context.Context, name string) error {
 	return t.Update(ctx, func(tx *Tx) error {
-		b, err := index.Bucket(tx.b, bucketSchedules)
-		if err != nil {
-			return err
-		}
-		var v []byte
-		if b != nil {
-			v, err = index.Get(b, scheduleKey(name))
-		}
+		key := store.ScheduleKey(name)
+		v, err := tx.s.Get(store.Schedules, key)
 		if v == nil {
 			return errors.Join(err, fmt.Errorf("%w: %q", ErrNoSchedule, name))
 		}
-		_, next, err := decodeSchedule(scheduleKey(name), v)
+		s, err := store.DecodeSchedule(key, v)
 		if err != nil {
 			return err
 		}
-		if err := index.Delete(tx.b.Bucket(bucketScheduled), next); err != nil {
+		if err := tx.s.Delete(store.Scheduled, s.Next); err != nil {
 			return err
 		}
-		return index.Delete(b, scheduleKey(name))
+		return tx.s.Delete(store.Schedules, key)
 	})
 }
 
@@ -176,13 +149,11 @@ func (t *Thread) RemoveSchedule(ctx context.Context, name string) error {
 func (t *Thread) Schedules(ctx context.Context) (list []Schedule, err error) {
 	err = t.read(ctx, func(tx *Tx) error {
 		list = nil
-		b, err := index.Bucket(tx.b, bucketSchedules)
-		if b == nil {
-			return err
-		}
-		return index.Range(b, nil, func(k, v []byte) (bool, error) {
-			s, _, err := decodeSchedule(k, v)
-			list = append(list, s)
+		return tx.s.Ascend(store.Schedules, nil, func(k, v []byte) (bool, error) {
+			s, err := store.DecodeSchedule(k, v)
+			if err == nil {
+				list = append(list, Schedule{Name: s.Name, Spec: s.Spec, Draft: s.Draft, Next: store.DueOf(s.Next)})
+			}
 			return true, err
 		})
 	})
@@ -195,82 +166,15 @@ func (t *Thread) Delayed(ctx context.Context, limit int) (list []Delayed, err er
 	err = t.read(ctx, func(tx *Tx) error {
 		list = nil
 		return tx.eachScheduled(func(key, value []byte) (bool, error) {
-			f, err := decodeFields(key, value)
+			e, err := store.DecodeScheduled(key, value)
 			if err != nil {
 				return false, err
 			}
-			if !f.schedule() {
-				list = append(list, Delayed{At: dueOf(key), Draft: draftOf(f)})
+			if !e.Repeats {
+				list = append(list, Delayed{At: store.DueOf(key), Draft: e.Draft})
 			}
 			return limit == 0 || len(list) < limit, nil
 		})
 	})
 	return list, err
-}
-
-func scheduleKey(name string) []byte { return append([]byte{'n'}, name...) }
-
-func sequenceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[8:]) }
-
-func draftFields(d *event.Draft) (b []byte) {
-	b = appendField(b, fieldSource, d.Source)
-	b = appendField(b, fieldType, d.Type)
-	if d.Subtype != nil {
-		b = appendField(b, fieldSubtype, *d.Subtype)
-	}
-	if d.DedupeKey != "" {
-		b = appendField(b, fieldKey, d.DedupeKey)
-		b = appendField(b, fieldWindow, uint64Text(uint64(d.DedupeWindow)))
-	}
-	return appendField(b, fieldContent, d.Content)
-}
-
-// fields are those of a decoded value, by tag.
-type fields map[uint64]string
-
-// schedule reports whether they are those of a queue entry of a schedule.
-func (f fields) schedule() bool {
-	_, ok := f[fieldSchedule]
-	return ok
-}
-
-func draftOf(f fields) event.Draft {
-	d := event.Draft{Source: f[fieldSource], Type: f[fieldType], Content: f[fieldContent]}
-	if s, ok := f[fieldSubtype]; ok {
-		d.Subtype = &s
-	}
-	if d.DedupeKey = f[fieldKey]; len(f[fieldWindow]) == 8 {
-		d.DedupeWindow = time.Duration(binary.BigEndian.Uint64([]byte(f[fieldWindow])))
-	}
-	return d
-}
-
-// decodeFields checks the crc of a value and returns its fields.
-func decodeFields(key, value []byte) (fields, error) {
-	b, ok := index.CheckSum(key, value)
-	f := fields{}
-	for ok && len(b) > 0 {
-		tag, w := binary.Uvarint(b)
-		n, w2 := binary.Uvarint(b[max(w, 0):])
-		if ok = w > 0 && w2 > 0 && n <= uint64(len(b)-w-w2); ok {
-			f[tag] = string(b[w+w2 : w+w2+int(n)])
-			b = b[w+w2+int(n):]
-		}
-	}
-	if !ok {
-		return nil, fmt.Errorf("%w: schedule record %x", ErrCorrupt, key)
-	}
-	return f, nil
-}
-
-func decodeSchedule(key, value []byte) (s Schedule, next []byte, err error) {
-	f, err := decodeFields(key, value)
-	if err != nil {
-		return s, nil, err
-	}
-	if len(key) < 2 || len(f[fieldNext]) != scheduledKeyBytes {
-		return s, nil, fmt.Errorf("%w: schedule %q", ErrCorrupt, key)
-	}
-	next = []byte(f[fieldNext])
-	return Schedule{Name: string(key[1:]), Spec: f[fieldSpec], Draft: draftOf(f), Next: dueOf(next)}, next, nil
 }

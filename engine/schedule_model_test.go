@@ -62,7 +62,7 @@ func (m *planModel) open(t *rapid.T, dir string) {
 	if m.th, err = Open(dir, WithClock(func() time.Time { return m.now })); err != nil {
 		t.Fatal(err)
 	}
-	m.th.maxGroup = 3
+	dirOf(m.th).MaxGroup = 3
 	m.dir = dir
 }
 
@@ -211,7 +211,7 @@ func (m *planModel) Repair(t *rapid.T) {
 	m.n++
 	to := filepath.Join(filepath.Dir(m.dir), fmt.Sprint("repaired", m.n))
 	r, err := Repair(ctx, m.dir, to)
-	if err != nil || len(r.Lost)+len(r.Problems) > 0 {
+	if err != nil || r.Lost+len(r.Problems) > 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	m.open(t, to)
@@ -275,7 +275,7 @@ func TestScheduleModel(t *testing.T) {
 			"Clock": m.Clock, "PushAt": m.PushAt, "PushAfter": m.PushAfter, "Push": m.Push, "Schedule": m.Schedule,
 			"Compact": m.Compact, "Repair": m.Repair, "Reopen": m.Reopen, "": m.check,
 		})
-		r, err := m.th.Check(ctx)
+		r, err := Check(ctx, m.th)
 		if err != nil || len(r.Faults) > 0 {
 			rt.Fatalf("%+v %v", r, err)
 		}

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // for hosts without
+	_ "time/tzdata" //for hosts without
 
 	"thread/event"
+	"thread/internal/store/bolt"
 )
 
 // later is a thread with a clock of its own.
@@ -122,7 +123,8 @@ func TestEveryUseReleases(t *testing.T) {
 			}
 			l.at(time.Minute, "x")
 			l.now = l.now.Add(time.Hour)
-			l.th.maxGroup = 2
+			setMaxReleased(t, 2)
+			dirOf(l.th).MaxGroup = 2
 			if err := use(l.th); err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +153,7 @@ func pushMany(th *Thread, n int) error {
 // TestReleaseMany: more than fits into one transaction.
 func TestReleaseMany(t *testing.T) {
 	l := newLater(t)
-	l.th.maxGroup = 3
+	setMaxReleased(t, 3)
 	var want []string
 	for i := range 10 {
 		l.at(time.Minute, fmt.Sprint(i))
@@ -333,7 +335,7 @@ func TestScheduleDamage(t *testing.T) {
 			}
 			l.at(time.Hour, "later")
 			err := l.th.Update(ctx, func(tx *Tx) error {
-				b := tx.b.Bucket(tt.bucket)
+				b := bolt.Raw(tx.s).Bucket(tt.bucket)
 				k, v := b.Cursor().First()
 				v = slices.Clone(v)
 				v[2] ^= 1
@@ -347,7 +349,7 @@ func TestScheduleDamage(t *testing.T) {
 				t.Errorf("push: %v", err)
 			}
 			l.want()
-			r, err := l.th.Check(ctx)
+			r, err := Check(ctx, l.th)
 			if err != nil || len(r.Faults) == 0 {
 				t.Errorf("check: %+v %v", r, err)
 			}
@@ -358,7 +360,7 @@ func TestScheduleDamage(t *testing.T) {
 			if l.th, err = Open(to, WithClock(func() time.Time { return l.now })); err != nil {
 				t.Fatal(err)
 			}
-			if r, err := l.th.Check(ctx); err != nil || len(r.Faults) > 0 {
+			if r, err := Check(ctx, l.th); err != nil || len(r.Faults) > 0 {
 				t.Errorf("check after repair: %+v %v", r, err)
 			}
 			l.scheduled(tt.left)
@@ -378,7 +380,7 @@ func TestCheckReleasesNothing(t *testing.T) {
 	l.at(time.Minute, "later")
 	was := l.now
 	l.now = l.now.Add(time.Hour)
-	if r, err := l.th.Check(ctx); err != nil || len(r.Faults) > 0 || r.Events != 0 {
+	if r, err := Check(ctx, l.th); err != nil || len(r.Faults) > 0 || r.Events != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
 	l.now = was

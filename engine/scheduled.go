@@ -2,14 +2,11 @@ package engine
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
-	"go.etcd.io/bbolt"
-
-	"thread/index"
+	"thread/internal/store"
 )
 
 // What is to be pushed later is kept apart from the events, and gets its id when
@@ -18,40 +15,13 @@ import (
 // process: a write releases before it does anything else, and a read that finds
 // something due has it released before it reads.
 //
-// scheduled, the queue in the order of time:
-//
-//	key    due   8  milliseconds since 1970, not negative
-//	       seq   8  the bucket's sequence: equal times keep their order
-//	value        a draft record, or a 'schedule' field with the name of one
-//
-// schedules, what is repeated:
-//
-//	key    'n' and the name
-//	value  a draft record with the fields spec and next, the key in scheduled
-//
-// A draft record of an event that is delayed, and not for a time of day, has a
-// field since, the time from which its delay counts. The sequence of the bucket
-// schedules is the latest time, in milliseconds since 1970, at which the clock
-// was seen when something was planned from it; 0 for not known.
-//
-// Both values consist of fields as a subscription record does, and end in a crc
-// over key and value. Directories of older versions do not have the buckets.
-var (
-	bucketScheduled = []byte("scheduled")
-	bucketSchedules = []byte("schedules")
-)
-
-const scheduledKeyBytes = 16
+// See package store for the records.
 
 // eachScheduled calls fn for the entries of the queue, in order, while it returns
 // true.
 func (tx *Tx) eachScheduled(fn func(key, value []byte) (bool, error)) error {
-	b, err := index.Bucket(tx.b, bucketScheduled)
-	if b == nil {
-		return err
-	}
-	return index.Range(b, nil, func(k, v []byte) (bool, error) {
-		if len(k) != scheduledKeyBytes {
+	return tx.s.Ascend(store.Scheduled, nil, func(k, v []byte) (bool, error) {
+		if !store.IsScheduledKey(k) {
 			return false, fmt.Errorf("%w: bucket scheduled, key %x", ErrCorrupt, k)
 		}
 		return fn(k, v)
@@ -61,7 +31,7 @@ func (tx *Tx) eachScheduled(fn func(key, value []byte) (bool, error)) error {
 // nextScheduled returns when something falls due next, zero for never.
 func (tx *Tx) nextScheduled() (at time.Time, err error) {
 	err = tx.eachScheduled(func(key, _ []byte) (bool, error) {
-		at = dueOf(key)
+		at = store.DueOf(key)
 		return false, nil
 	})
 	return at, err
@@ -88,7 +58,7 @@ func (tx *Tx) overdue() (bool, error) {
 	if at.IsZero() || err != nil {
 		return false, err
 	}
-	if now := tx.t.now(); at.After(now) {
+	if now := tx.now(); at.After(now) {
 		return tx.setBack(now)
 	}
 	return true, nil
@@ -106,19 +76,36 @@ const epochMillis = 1767225600000
 // setBack reports whether the clock was ahead of now when something was planned
 // from it, or may have been.
 func (tx *Tx) setBack(now time.Time) (bool, error) {
-	b, err := index.Bucket(tx.b, bucketSchedules)
-	if b == nil || now.UnixMilli() < epochMillis {
-		return false, err
+	if now.UnixMilli() < epochMillis {
+		return false, nil
 	}
-	return b.Sequence() == 0 || b.Sequence() > planTime(now.Add(planSkew)), nil
+	planned, err := tx.s.Sequence(store.Schedules)
+	if err != nil || planned == 0 {
+		return err == nil && tx.hasSchedules(), err
+	}
+	return planned > planTime(now.Add(planSkew)), nil
+}
+
+// hasSchedules reports whether there is a schedule. Older versions did not note when
+// they planned one.
+func (tx *Tx) hasSchedules() (found bool) {
+	err := tx.s.Ascend(store.Schedules, nil, func(_, _ []byte) (bool, error) {
+		found = true
+		return false, nil
+	})
+	return found && err == nil
 }
 
 // planTime is now as the bucket schedules notes it: never 0, nor before 1970.
 func planTime(now time.Time) uint64 { return uint64(max(1, now.UnixMilli())) }
 
 // notePlanned notes in the bucket schedules that something was planned now.
-func (tx *Tx) notePlanned(schedules *bbolt.Bucket) error {
-	return schedules.SetSequence(max(schedules.Sequence(), planTime(tx.t.now())))
+func (tx *Tx) notePlanned() error {
+	planned, err := tx.s.Sequence(store.Schedules)
+	if err != nil {
+		return err
+	}
+	return tx.s.SetSequence(store.Schedules, max(planned, planTime(tx.now())))
 }
 
 // NextScheduled returns the time at which something falls due next, the zero
@@ -137,5 +124,3 @@ func (t *Thread) NextScheduled(ctx context.Context) (at time.Time, err error) {
 	}
 	return at, err
 }
-
-func dueOf(key []byte) time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(key))) }

@@ -23,8 +23,8 @@ func (tx *Tx) Seek(consumer string, id int64) error {
 	if _, err := tx.subscription(consumer); err != nil {
 		return err
 	}
-	if id < 0 || id > tx.st.head {
-		return invalidf("event %d does not exist, the newest is %d", id, tx.st.head)
+	if id < 0 || id > tx.Head() {
+		return invalidf("event %d does not exist, the newest is %d", id, tx.Head())
 	}
 	if err := tx.handBack(consumer); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (tx *Tx) Seek(consumer string, id int64) error {
 // event. Times are compared as text, like in a filter. Events are in the order of
 // their times only roughly, so some of those after it may be older.
 func (t *Thread) Before(ctx context.Context, when time.Time) (id int64, err error) {
-	err = t.read(ctx, func(tx *Tx) error { id = tx.st.head; return nil })
+	err = t.read(ctx, func(tx *Tx) error { id = tx.Head(); return nil })
 	if err != nil {
 		return 0, err
 	}
@@ -75,6 +75,6 @@ func (t *Thread) setPaused(ctx context.Context, consumer string, paused bool) er
 			return err
 		}
 		s.Paused = paused
-		return tx.subscriptions.Put(consumerKey(consumer), s.encode())
+		return tx.putSubscription(s)
 	})
 }

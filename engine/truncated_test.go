@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // cutEvents is enough for a tree of events with branches, most of it far behind the
@@ -32,7 +34,7 @@ func cutThread(t *testing.T) (th *Thread, cut func(n int64)) {
 		t.Fatal(err)
 	}
 	return th, func(n int64) {
-		if err := os.Truncate(th.path(databaseName), n); err != nil {
+		if err := os.Truncate(dirOf(th).Path(bolt.DatabaseName), n); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +52,7 @@ func TestTruncatedUnderReader(t *testing.T) {
 			th, cut := cutThread(t)
 			read := 0
 			err := th.View(ctx, func(tx *Tx) error {
-				return tx.eventsAfter(0, func(*event.Event) error {
+				return tx.s.EventsAfter(0, func(*event.Event) error {
 					if read++; read == 10 {
 						cut(n)
 					}
@@ -103,7 +105,7 @@ func TestTruncatedUnderWriter(t *testing.T) {
 						}
 					}
 					cut(n)
-					return tx.eventsAfter(0, func(*event.Event) error { return nil })
+					return tx.s.EventsAfter(0, func(*event.Event) error { return nil })
 				})
 				if !errors.Is(err, ErrCorrupt) {
 					t.Errorf("cut to %d bytes after %d events: %v", n, before, err)
@@ -129,11 +131,11 @@ func TestTruncatedUnderWriter(t *testing.T) {
 		})
 		t.Run("prune", func(t *testing.T) {
 			th, cut := cutThread(t)
-			_, err := th.rewrite(ctx, &dropping{through: func(*Tx) (int64, error) { cut(n); return 1, nil }})
+			_, err := th.s.Prune(ctx, store.Dropping{Through: func(store.Tx) (int64, error) { cut(n); return 1, nil }})
 			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotDatabase) {
 				t.Errorf("cut to %d bytes: %v", n, err)
 			}
-			if _, err := os.Stat(th.path(compactName)); !errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(dirOf(th).Path(bolt.CompactName)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the copy was left behind: %v", err)
 			}
 			stillWorks(t, th)

@@ -260,7 +260,7 @@ func BlocksAfter(columns *bbolt.Bucket, after int64) Blocks {
 	return w
 }
 
-// Next returns the next block, false at the end. Blocks must rise: a card that
+// Next returns the next block, false at the end. Blocks must rise: a disk that
 // lost writes can turn the tree into a loop.
 func (w *Blocks) Next() (Block, bool, error) {
 	if w.k == nil || w.err != nil {

@@ -87,3 +87,44 @@ func Range(b *bbolt.Bucket, key []byte, fn func(k, v []byte) (more bool, err err
 	}
 	return nil
 }
+
+// RangeDown is Range from the last key before the given one, nil for the last of all,
+// towards the first. Keys must fall.
+func RangeDown(b *bbolt.Bucket, before []byte, fn func(k, v []byte) (more bool, err error)) error {
+	c := b.Cursor()
+	var k, v []byte
+	if before == nil {
+		if err := CheckLast(b); err != nil {
+			return err
+		}
+		k, v = c.Last()
+	} else {
+		for _, check := range [...]func() error{
+			func() error { return CheckPath(b, before) }, func() error { return checkBefore(b, before) }, func() error { return CheckLast(b) },
+		} {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		if k, v = c.Seek(before); k == nil {
+			k, v = c.Last()
+		}
+		if k != nil && string(k) >= string(before) {
+			k, v = c.Prev()
+		}
+	}
+	var last []byte
+	for ; k != nil; k, v = c.Prev() {
+		if last != nil && string(k) >= string(last) {
+			return fmt.Errorf("%w: key %x before %x", ErrDamaged, k, last)
+		}
+		last = k
+		if more, err := fn(k, v); err != nil || !more {
+			return err
+		}
+		if err := checkBefore(b, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}

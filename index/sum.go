@@ -5,8 +5,6 @@ import (
 	"hash/crc32"
 	"sync"
 	"sync/atomic"
-
-	"thread/internal/planted"
 )
 
 // Sum is the checksum of every record in a thread's database: CRC-32C over the
@@ -36,7 +34,7 @@ func CheckSum(key, value []byte) (body []byte, ok bool) {
 		return nil, false
 	}
 	body = value[:len(value)-4]
-	return body, Sum(key, body) == binary.BigEndian.Uint32(value[len(body):]) || planted.Bug("checksum not checked")
+	return body, Sum(key, body) == binary.BigEndian.Uint32(value[len(body):])
 }
 
 // The standard library takes 0.25 ms to prepare CRC-32C in hardware, a tenth of

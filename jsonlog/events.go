@@ -27,7 +27,6 @@ import (
 
 	"thread/event"
 	"thread/internal/durable"
-	"thread/internal/planted"
 	"thread/lock"
 )
 
@@ -69,7 +68,7 @@ func OpenEvents(dir string) (*Events, error) {
 }
 
 func (e *Events) open() (err error) {
-	if e.f, err = lock.Create(e.path, os.O_RDWR|os.O_APPEND|noFollow|noWait); err != nil {
+	if e.f, err = lock.Create(e.path, os.O_RDWR|os.O_APPEND|lock.NoFollow|lock.NoWait); err != nil {
 		return err
 	}
 	if err := lock.Usable(e.f); err != nil {
@@ -86,7 +85,7 @@ func (e *Events) Close() error { return e.f.Close() }
 // missing, which calls emit for every stored event with id > after; a file that
 // is full is rotated.
 func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(after int64, emit func(*event.Event) error) error) (Position, error) {
-	size, whole, err := e.tail()
+	size, complete, err := e.end()
 	if err != nil {
 		return p, err
 	}
@@ -94,7 +93,7 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 		// The process that rotated the file died before it could say so.
 		p = Position{}
 	}
-	if (size != p.Size || !whole) && !planted.Bug("lines not healed") {
+	if size != p.Size || !complete {
 		if p, err = e.heal(p, size, head, missing); err != nil {
 			return p, err
 		}
@@ -112,16 +111,13 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 		}
 		// Before there is a new file: of two names that are not durable a loss of
 		// power could keep the new one only.
-		if planted.Bug("rotation not synced") {
-			return Position{}, e.open()
-		}
 		return Position{}, errors.Join(durable.Named(name), e.open())
 	}
 	return p, nil
 }
 
-// tail returns the size of the file and whether it ends with a newline.
-func (e *Events) tail() (size int64, whole bool, err error) {
+// end returns the size of the file and whether it ends with a newline.
+func (e *Events) end() (size int64, complete bool, err error) {
 	info, err := e.f.Stat()
 	if err != nil {
 		return 0, false, err
@@ -159,9 +155,9 @@ func (e *Events) heal(was Position, size, head int64, missing func(int64, func(*
 		if err := e.f.Truncate(end); err != nil {
 			return was, err
 		}
-	} else if _, whole, err := e.tail(); err != nil {
+	} else if _, complete, err := e.end(); err != nil {
 		return was, err
-	} else if !whole { // somebody else's last line
+	} else if !complete { // somebody else's last line
 		if _, err := e.f.Write([]byte{'\n'}); err != nil {
 			return was, err
 		}
@@ -183,7 +179,7 @@ func (e *Events) heal(was Position, size, head int64, missing func(int64, func(*
 	if p.Lines, _, err = countLines(io.NewSectionReader(e.f, 0, 1<<62)); err != nil {
 		return was, err
 	}
-	if p.Size, _, err = e.tail(); err != nil {
+	if p.Size, _, err = e.end(); err != nil {
 		return was, err
 	}
 	return p, nil
@@ -298,7 +294,7 @@ func isFree(name string) (bool, error) {
 }
 
 func openAppend(path string) (*os.File, error) {
-	const flags = os.O_WRONLY | os.O_APPEND | noFollow | noWait
+	const flags = os.O_WRONLY | os.O_APPEND | lock.NoFollow | lock.NoWait
 	f, err := lock.Create(path, flags)
 	if errors.Is(err, os.ErrNotExist) {
 		if err := lock.Mkdir(filepath.Dir(path)); err != nil {

@@ -17,7 +17,7 @@ type Lines struct {
 	next   int64 // offset of what is read next
 	ended  bool  // the present line was read to its end
 	torn   bool  // that end had no newline
-	tail   [2]byte
+	last   [2]byte
 }
 
 // NewLines begins before the first line of r.
@@ -37,7 +37,7 @@ func (l *Lines) Next() (bool, error) {
 		return false, err
 	}
 	l.Number++
-	l.Offset, l.ended, l.tail = l.next, false, [2]byte{}
+	l.Offset, l.ended, l.last = l.next, false, [2]byte{}
 	return true, nil
 }
 
@@ -119,7 +119,7 @@ func (l *Lines) skip() error {
 			b = b[:len(b)-1]
 		}
 		for _, c := range b[max(0, len(b)-2):] {
-			l.tail[0], l.tail[1] = l.tail[1], c
+			l.last[0], l.last[1] = l.last[1], c
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ func (l *Lines) skip() error {
 // of an event's JSON form, of which ID was asked.
 func (l *Lines) Whole() (bool, error) {
 	err := l.skip()
-	return !l.torn && string(l.tail[:]) == `"}`, err
+	return !l.torn && string(l.last[:]) == `"}`, err
 }
 
 // Length returns how long the line is, which was read to its end, without its

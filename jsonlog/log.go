@@ -107,7 +107,7 @@ func (l *Log) rotate(at time.Time) (rotated bool, err error) {
 		return false, nil // another process takes long, or run/ is gone: the next line tries again
 	}
 	defer held.Close()
-	f, err := os.OpenFile(l.path, os.O_RDONLY|noFollow|noWait, 0)
+	f, err := os.OpenFile(l.path, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if err != nil {
 		return false, nil
 	}

@@ -51,7 +51,7 @@ func Mkdir(path string) error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		d, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|noFollow, 0)
+		d, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|NoFollow, 0)
 		if err != nil {
 			return err
 		}

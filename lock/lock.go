@@ -49,7 +49,7 @@ func Try(path string, m Mode) (*File, error) {
 // deleted at any time, and a lock on a deleted file excludes nobody.
 func open(path string, take func(*os.File) error) (*File, error) {
 	for {
-		f, err := Create(path, os.O_RDWR|noFollow)
+		f, err := Create(path, os.O_RDWR|NoFollow)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ var ErrNotKept = errors.New("the file system does not keep locks")
 // Probe reports whether a lock on the file at path, which this process holds
 // exclusively, keeps others out: some network file systems accept every lock.
 func (l *File) Probe(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|noFollow, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|NoFollow, 0)
 	if err != nil {
 		return err
 	}

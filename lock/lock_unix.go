@@ -7,7 +7,12 @@ import (
 	"syscall"
 )
 
-const noFollow = syscall.O_NOFOLLOW
+// How files in a thread directory are opened, beside the flags of package os: a
+// symbolic link is not followed, and a named pipe is not waited for.
+const (
+	NoFollow = syscall.O_NOFOLLOW
+	NoWait   = syscall.O_NONBLOCK
+)
 
 func (m Mode) flag() int {
 	if m == Exclusive {

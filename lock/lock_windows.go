@@ -6,8 +6,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Windows has no O_NOFOLLOW; making a symbolic link takes a privilege there.
-const noFollow = 0
+// Windows has neither flag; making a symbolic link takes a privilege there.
+const (
+	NoFollow = 0
+	NoWait   = 0
+)
 
 // The locked byte lies far behind any content, because Windows locks keep
 // others from reading what they cover.

@@ -20,9 +20,15 @@ type App struct {
 	Out    Output
 	Stderr io.Writer
 
-	verb     string   // the verb as typed, for hints; empty before it is known
-	Dir      string   // the absolute thread directory once known, for messages
-	Json     bool     // errors are JSON
+	verb *Verb // nil before it is known
+	Json bool  // errors are JSON
+
+	// What messages speak of, once known.
+	Dir      string // the absolute thread directory
+	Consumer string // the verb is about it
+	Schedule string
+	Target   string // the path that is read from or written to besides
+
 	warnings []string // printed last, so that an error's JSON is the first line
 }
 
@@ -56,7 +62,7 @@ func (a *App) start(args []string) error {
 		return a.become(e, args)
 	}
 	v := e.Build()
-	a.verb = v.Name
+	a.verb = v
 	cmd := v.Grammar()
 	err := a.parse(v, cmd, rest)
 	if errors.Is(err, errHelp) {
@@ -107,6 +113,7 @@ func (a *App) Open(dir string, more ...engine.Option) (t *engine.Thread, err err
 
 // OpenFor opens the thread directory for a verb about one consumer.
 func (a *App) OpenFor(dir, consumer string) (*engine.Thread, error) {
+	a.Consumer = consumer
 	t, err := a.Open(dir)
 	if err == nil {
 		err = CheckConsumer(consumer)

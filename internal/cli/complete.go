@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"context"
 	"strings"
 
 	"github.com/alecthomas/kong"
-
-	"thread/engine"
 )
 
 // completeVerb is the hidden subcommand that the completion scripts call: its
@@ -204,19 +201,8 @@ func (line *typed) consumers() []candidate {
 	if err != nil {
 		return nil
 	}
-	t, err := engine.Open(dir)
-	if err != nil {
-		return nil
-	}
-	defer t.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), ConsumersTime)
-	defer cancel()
-	info, err := t.Info(ctx)
-	if err != nil {
-		return nil
-	}
 	var found []candidate
-	for _, s := range info.Subscriptions {
+	for _, s := range subscriptions(dir) {
 		found = append(found, candidate{s.Consumer, Printable(s.Handler)})
 	}
 	return found

@@ -1,6 +1,11 @@
 package cli
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"thread/engine"
+)
 
 // CheckConsumer refuses an empty consumer, which --consumer "$UNSET" gives.
 func CheckConsumer(id string) error {
@@ -10,5 +15,32 @@ func CheckConsumer(id string) error {
 	return nil
 }
 
-// ConsumersTime bounds the wait for a busy thread: someone sits at the prompt.
-const ConsumersTime = 500 * time.Millisecond
+// consumersTime bounds the wait for a busy thread: someone sits at the prompt.
+const consumersTime = 500 * time.Millisecond
+
+// subscriptions returns those of the thread in dir, none when they cannot be looked up
+// soon.
+func subscriptions(dir string) []engine.ConsumerInfo {
+	t, err := engine.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer t.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), consumersTime)
+	defer cancel()
+	info, err := t.Info(ctx)
+	if err != nil {
+		return nil
+	}
+	return info.Subscriptions
+}
+
+// similarConsumer returns the consumer whose name is like the one that was given, ""
+// when there is none.
+func (a *App) similarConsumer() string {
+	var names []string
+	for _, s := range subscriptions(a.Dir) {
+		names = append(names, s.Consumer)
+	}
+	return Similar(a.Consumer, names)
+}

@@ -14,6 +14,7 @@ import (
 	"thread/event"
 	"thread/filter"
 	"thread/internal/dispatch"
+	"thread/internal/store"
 	"thread/internal/target"
 	"thread/lock"
 )
@@ -38,12 +39,19 @@ func (a *App) explain(err error) *Failure {
 	if errors.As(err, &foreign) {
 		return a.aboutOwner(foreign)
 	}
-	for _, rule := range a.rules() {
-		if errors.Is(err, rule.is) {
-			if rule.what == "" {
-				rule.what = detail(err)
+	var held *engine.HeldBackError
+	if errors.As(err, &held) {
+		return explainHeldBack(held)
+	}
+	if errors.Is(err, engine.ErrNoSubscription) && a.Consumer != "" {
+		return a.explainUnsubscribed() // looks up who is subscribed, which is not for a table
+	}
+	for _, rule := range a.errorWords() {
+		if errors.Is(err, rule.Is) {
+			if rule.What == "" {
+				rule.What = detail(err)
 			}
-			return &Failure{Code: rule.code, What: rule.what, Fix: rule.fix}
+			return &Failure{Code: rule.Code, What: rule.What, Fix: rule.Fix}
 		}
 	}
 	place := a.Dir
@@ -62,16 +70,16 @@ type LineError struct {
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 func (e *LineError) Unwrap() error { return e.Err }
 
-// rule is one line of the table. An empty what stands for the error's own text.
-type rule struct {
-	is        error
-	code      int
-	what, fix string
+// Rule is one line of the table of error words. An empty What stands for the error's
+// own text.
+type Rule struct {
+	Is        error
+	Code      int
+	What, Fix string
 }
 
-// An empty events.db is what FAT can leave when the power fails during init.
-
-// isEmpty reports whether the directory's events.db is empty.
+// isEmpty reports whether the directory's events.db is empty, as FAT can leave it when
+// the power fails during init.
 func (a *App) isEmpty() bool {
 	info, err := os.Stat(filepath.Join(a.Dir, "events.db"))
 	return err == nil && info.Size() == 0
@@ -110,10 +118,24 @@ func (a *App) startAgain() string {
 	return "run rm " + ShellWord(filepath.Join(a.Dir, "events.db")) + " && thread init " + ShellWord(a.Dir)
 }
 
-// rules is the table, the more special errors first. It is a function because a
+// errorWords is the table, the more special errors first. It is a function because a
 // table at package level would be built at every start of the program.
-func (a *App) rules() []rule {
-	return []rule{
+func (a *App) errorWords() []Rule {
+	var rules []Rule
+	verb := ""
+	if a.verb != nil {
+		verb = a.verb.Name
+		if a.verb.Errors != nil {
+			rules = a.verb.Errors(a)
+		}
+	}
+	if a.Consumer != "" {
+		rules = append(rules, a.consumerWords()...)
+	}
+	if verb == "repair" {
+		rules = append(rules, Rule{engine.ErrExists, 1, a.Target + " is already a thread directory", "name a new directory with --to"})
+	}
+	return append(rules, []Rule{
 		{engine.ErrSQLite, 1, a.Dir + " is a SQLite thread directory", "run thread import " + ShellWord(a.Dir) + " --to <new directory>"},
 		{engine.ErrEmpty, 1, a.Dir + "/events.db is not a thread database, it is empty", a.refill()},
 		{engine.ErrNotDatabase, 1, a.Dir + "/events.db is not a thread database", "move that file away and run thread init " + a.Dir},
@@ -124,19 +146,21 @@ func (a *App) rules() []rule {
 		{engine.ErrExists, 1, a.Dir + " is already a thread directory" + a.butEmpty(), a.emptyOr("use it with --thread " + a.Dir + ", or name another path")},
 		{engine.ErrNewerFormat, 1, "", "install a newer version of thread"},
 		{engine.ErrByteOrder, 1, "", "export it with thread on such a host and import it here"},
-		{engine.ErrUnknownOutcome, 1, "", "it may be stored or not: look with thread peek before trying again"},
+		{engine.ErrUnknownOutcome, 1, "", "it may or may not be stored: check with thread peek before retrying"},
 		{engine.ErrBusy, 1, "thread is busy", "retry"},
-		{engine.ErrNothingSaved, 1, "", a.emptyOr("put a copy of the directory in its place, or start another thread with thread init")},
+		{store.ErrNothingSaved, 1, "", a.emptyOr("put a copy of the directory in its place, or start another thread with thread init")},
 		{engine.ErrCorrupt, 1, "", "run thread repair --thread " + ShellWord(a.Dir) + " --to <new directory>"},
 		{engine.ErrNoSubscription, 1, "", "run thread subscribe, or see the consumers with thread info --thread " + a.Dir},
 		{engine.ErrPaused, 1, "", "run thread resume"},
 		{engine.ErrSubscriptionExists, 1, "", "add --replace to change it, or run thread unsubscribe first"},
+		{engine.ErrScheduleExists, 1, "schedule '" + a.Schedule + "' already exists", "run thread schedule remove --thread " + ShellWord(a.Dir) + " --name " + ShellWord(a.Schedule)},
+		{engine.ErrNoSchedule, 1, "there is no schedule '" + a.Schedule + "'", "see thread schedule list --thread " + ShellWord(a.Dir)},
 		{engine.ErrIDsExhausted, 1, "", "start another thread with thread init"},
 		{dispatch.ErrServed, 1, "", "stop that thread serve, or leave the thread to it"},
 		{filter.ErrRuntime, 2, "", "guard the term that fails, for example json_valid(content) AND …"},
 		{event.ErrNotText, 2, "", "give text in UTF-8, and encode binary content, for example with base64"},
-		{event.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},
-		{engine.ErrInvalid, 2, "", "see thread " + a.verb + " --help"},
+		{event.ErrInvalid, 2, "", "see thread " + verb + " --help"},
+		{engine.ErrInvalid, 2, "", "see thread " + verb + " --help"},
 		{errStdout, 1, "", "free space where stdout goes, or read it to the end"},
 		{engine.ErrNetwork, 1, "", "keep the thread on a local file system, or set THREAD_NETWORK=allow if this host alone uses it"},
 		{lock.ErrNotKept, 1, "", "keep the thread on a local file system"},
@@ -152,13 +176,47 @@ func (a *App) rules() []rule {
 		{syscall.ENAMETOOLONG, 1, "", "name a shorter path"},
 		{syscall.ELOOP, 1, "", "put the real file or directory there; links inside a thread are not followed"},
 		{fs.ErrPermission, 1, "", "run as a user who may read and write that directory"},
+	}...)
+}
+
+// consumerWords are the lines about the consumer that the verb names.
+func (a *App) consumerWords() []Rule {
+	flags := " --thread " + ShellWord(a.Dir) + " --consumer " + ShellWord(a.Consumer)
+	return []Rule{
+		{engine.ErrSubscriptionExists, 1, "consumer '" + a.Consumer + "' already exists", "add --replace to change it, or run thread unsubscribe" + flags},
+		{engine.ErrPaused, 1, "consumer '" + a.Consumer + "' is paused", "run thread resume" + flags},
+		{dispatch.ErrHandled, 1, "consumer '" + a.Consumer + "' is being handled by another process",
+			"wait until it is done; thread info --thread " + ShellWord(a.Dir) + " shows what runs"},
 	}
+}
+
+// explainUnsubscribed names the consumer, and the one that was perhaps meant.
+func (a *App) explainUnsubscribed() *Failure {
+	f := &Failure{Code: 1, What: "consumer '" + a.Consumer + "' is not subscribed",
+		Fix: "run thread subscribe --thread " + ShellWord(a.Dir) + " --consumer " + ShellWord(a.Consumer) + " --handler <cmd>"}
+	if a.verb.Name == "unsubscribe" {
+		f.Fix = "nothing to do; thread info --thread " + ShellWord(a.Dir) + " lists the consumers"
+	}
+	if meant := a.similarConsumer(); meant != "" {
+		f.Fix += ", or did you mean --consumer " + ShellWord(meant) + "?"
+	}
+	return f
+}
+
+// explainHeldBack says what a prune would take away.
+func explainHeldBack(e *engine.HeldBackError) *Failure {
+	if e.Dead {
+		return &Failure{Code: 1, What: fmt.Sprintf("event %d is a dead letter of consumer '%s', and events up to %d would be dropped", e.First, e.Consumer, e.Through),
+			Fix: "run thread dead retry or thread dead drop first, or add --force to drop the event and keep the letter"}
+	}
+	return &Failure{Code: 1, What: fmt.Sprintf("consumer '%s' has not acked event %d, and events up to %d would be dropped", e.Consumer, e.First, e.Through),
+		Fix: "let it catch up, unsubscribe it, or add --force to drop what it waits for"}
 }
 
 // explainFilter puts the place into the line itself, so that one line is enough.
 func explainFilter(e *filter.Error) *Failure {
 	f := &Failure{Code: 2, Fix: e.Hint,
-		What: fmt.Sprintf("bad filter at line %d, column %d (offset %d): %s", e.Line, e.Column, e.Offset, e.What)}
+		What: fmt.Sprintf("invalid filter at line %d, column %d (offset %d): %s", e.Line, e.Column, e.Offset, e.What)}
 	if f.Fix == "" {
 		f.Fix = "see docs/FILTER.md for the language"
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Table prints rows of cells, which are printable. On a terminal the columns are
@@ -29,12 +28,12 @@ const (
 )
 
 // Row adds a row, which may be printed later.
-func (t *Table) Row(cells ...string) error {
+func (t *Table) Row(row ...string) error {
 	if t.Columns == 0 {
-		t.Out.Buf = append(append(t.Out.Buf, strings.Join(cells, "\t")...), '\n')
+		t.Out.Buf = append(append(t.Out.Buf, strings.Join(row, "\t")...), '\n')
 		return t.Out.More()
 	}
-	t.held = append(t.held, cells)
+	t.held = append(t.held, row)
 	if !t.begun && len(t.held) < heldRows {
 		return nil
 	}
@@ -46,18 +45,18 @@ func (t *Table) Flush() error {
 	if len(t.held) == 0 {
 		return nil
 	}
-	for _, cells := range t.held {
-		for i, cell := range cells {
+	for _, row := range t.held {
+		for i, cell := range row {
 			if i == len(t.widths) {
 				t.widths = append(t.widths, 0)
 			}
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+			t.widths[i] = max(t.widths[i], cells(cell))
 		}
 	}
 	widths := t.fit()
-	for _, cells := range t.held {
-		for i, cell := range cells {
-			t.cell(i, shorten(cell, widths[i]), widths[i], i == len(cells)-1)
+	for _, row := range t.held {
+		for i, cell := range row {
+			t.cell(i, shorten(cell, widths[i]), widths[i], i == len(row)-1)
 		}
 		if err := t.Out.More(); err != nil {
 			return err
@@ -92,19 +91,11 @@ func (t *Table) fit() []int {
 	return append(widths, max(last, enough))
 }
 
-// shorten returns at most so many letters of s.
-func shorten(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:width-1]) + "…"
-}
-
 func (t *Table) cell(i int, cell string, width int, last bool) {
 	b := t.Out.Buf
 	fill := ""
 	if !last {
-		fill = strings.Repeat(" ", width-utf8.RuneCountInString(cell))
+		fill = strings.Repeat(" ", width-cells(cell))
 	}
 	if t.Number && i == 0 {
 		b, fill = append(b, fill...), ""

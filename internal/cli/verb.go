@@ -13,6 +13,10 @@ type Verb struct {
 	Details  string // what the help says beyond the summary; may be empty
 	Examples string // lines of the Examples block
 	Grammar  func() Command
+
+	// Errors are lines of the table of error words for the errors of packages that
+	// not every program links. They come before the others.
+	Errors func(a *App) []Rule
 }
 
 // Entry names a verb. Of one that is linked into the program there is a function

@@ -65,12 +65,12 @@ type run struct {
 	sum      Summary
 }
 
-// reached is called at the places where a test kills the process: between what
+// testPoint is called at the places where a test kills the process: between what
 // is durable and what is not yet.
-var reached = func(place string) {}
+var testPoint = func(place string) {}
 
 // Run gives consumer's events to the command until o.Mode says that it ends, or
-// ctx does; then it returns nil. The caller has the consumer's turn.
+// ctx does; then it returns nil. The caller has the consumer's lock.
 //
 // Run returns the engine's errors, ErrUnsettled and ErrCommand.
 func Run(ctx context.Context, t *engine.Thread, consumer string, o Options) (Summary, error) {
@@ -132,7 +132,7 @@ func (r *run) loop(ctx context.Context) error {
 			return err
 		}
 		d, err := r.next(result)
-		reached("stored")
+		testPoint("stored")
 		if err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (r *run) loop(ctx context.Context) error {
 			}
 			continue
 		}
-		reached("begun")
+		testPoint("begun")
 		res, err := r.deliver(&d)
 		if err != nil {
 			if _, serr := r.settle(engine.Result{Verdict: engine.Returned}); serr != nil {
@@ -161,7 +161,7 @@ func (r *run) loop(ctx context.Context) error {
 			return err
 		}
 		result = &res
-		reached("ended")
+		testPoint("ended")
 	}
 }
 
@@ -169,7 +169,7 @@ func (r *run) loop(ctx context.Context) error {
 // until: the look at that time releases it. Zero is never.
 func (r *run) scheduled(until time.Time) (time.Time, error) {
 	var at time.Time
-	err := patiently(func() (err error) {
+	err := retryBusy(func() (err error) {
 		at, err = r.t.NextScheduled(context.Background())
 		return err
 	})
@@ -210,32 +210,32 @@ const busyTries = 15
 // the run's context does not end them: what was begun is brought to an end.
 func (r *run) next(result *engine.Result) (d engine.Delivery, err error) {
 	dead := r.feed.Dead
-	err = patiently(func() (err error) {
+	err = retryBusy(func() (err error) {
 		d, err = r.feed.Next(context.Background(), result)
 		return err
 	})
-	r.tellDead(dead)
+	r.warnDead(dead)
 	return d, err
 }
 
 func (r *run) settle(result engine.Result) (settled bool, err error) {
 	dead := r.feed.Dead
-	err = patiently(func() (err error) {
+	err = retryBusy(func() (err error) {
 		settled, err = r.feed.Settle(context.Background(), result)
 		return err
 	})
-	r.tellDead(dead)
+	r.warnDead(dead)
 	return settled, err
 }
 
-func (r *run) tellDead(before int64) {
+func (r *run) warnDead(before int64) {
 	if r.feed.Dead > before {
 		r.sum.Dead += r.feed.Dead - before
 		r.Warn("event %d is a dead letter now", r.feed.LastDead)
 	}
 }
 
-func patiently(call func() error) (err error) {
+func retryBusy(call func() error) (err error) {
 	for range busyTries {
 		if err = call(); !errors.Is(err, engine.ErrBusy) {
 			break

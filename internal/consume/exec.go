@@ -43,7 +43,7 @@ func (r *run) exec(d *engine.Delivery) (code int64, text string, err error) {
 		return 0, "", fmt.Errorf("%w: %w", ErrCommand, err)
 	}
 	r.Signals.attach(cmd.Process)
-	reached("running")
+	testPoint("running")
 	err = cmd.Wait()
 	r.Signals.attach(nil)
 	var failed *exec.ExitError

@@ -34,7 +34,7 @@ func child(dir string) int {
 	at, _ := strconv.Atoi(os.Getenv("CONSUME_KILL_AT"))
 	batch, _ := strconv.ParseInt(os.Getenv("CONSUME_BATCH"), 10, 64)
 	n := 0
-	reached = func(place string) {
+	testPoint = func(place string) {
 		if n++; n == at {
 			fmt.Println("reached", place)
 			time.Sleep(time.Hour) // a deadlock would end the program
@@ -164,7 +164,7 @@ func check(t *testing.T, th *engine.Thread, log, when, place string, batch int) 
 	if c := info.Subscriptions[0]; c.LastAcked != events || c.Dead != 1 || c.Failing != 0 {
 		t.Errorf("%s: progress %d, %d dead, failing %d", when, c.LastAcked, c.Dead, c.Failing)
 	}
-	for l, err := range th.DeadLetters(ctx, engine.Letters{}) {
+	for l, err := range th.DeadLetters(ctx, engine.DeadLetterQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

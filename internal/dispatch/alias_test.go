@@ -34,18 +34,18 @@ func TestAlias(t *testing.T) {
 		t.Errorf("the author is %q", got)
 	}
 	// What a handler pops by the other path counts for --ack on-success.
-	t.Setenv(envPopped, newRoom(alias, Options{}).poppedPath("c"))
+	t.Setenv(envPopped, newDispatcher(alias, Options{}).poppedPath("c"))
 	if err := Popped(b.t, "c", 7); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(b.r.poppedPath("c")); string(text) != "run 7\n" {
 		t.Errorf("noted as popped: %q, %v", text, err)
 	}
-	// And its turn is its supervisor's.
+	// And its lock is its supervisor's.
 	if err := b.r.prepare(); err != nil {
 		t.Fatal(err)
 	}
-	busy, err := lock.Try(b.r.busyPath("c"), lock.Exclusive)
+	busy, err := lock.Try(b.r.supervisorLockPath("c"), lock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,12 +53,12 @@ func TestAlias(t *testing.T) {
 	if err := b.r.writeNote("c", note{State: stateRunning, RunID: "run"}); err != nil {
 		t.Fatal(err)
 	}
-	turn, err := TakeTurn(context.Background(), b.t, "c")
+	turn, err := LockConsumer(context.Background(), b.t, "c")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !turn.Supervised() {
-		t.Error("the turn is not the supervisor's")
+		t.Error("the lock is not the supervisor's")
 	}
 	t.Setenv(envDir, b.path("elsewhere"))
 	if b.r.author() != "" || turn.Supervised() {
@@ -113,11 +113,11 @@ func TestFrozenWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRoom(quick, Options{})
+	r := newDispatcher(quick, Options{})
 	looked := make(chan error, 1)
 	tries := 0
 	go func() {
-		_, err := patiently(context.Background(), r, func() ([]engine.Due, error) {
+		_, err := retryBusy(context.Background(), r, func() ([]engine.Due, error) {
 			if tries++; tries == 40 {
 				held.Close()
 			}
@@ -147,7 +147,7 @@ func TestWhyNobodyIsOnTheWay(t *testing.T) {
 	if err := b.r.prepare(); err != nil {
 		t.Fatal(err)
 	}
-	busy, err := lock.Try(b.r.busyPath("other"), lock.Exclusive)
+	busy, err := lock.Try(b.r.supervisorLockPath("other"), lock.Exclusive)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,38 +10,38 @@ import (
 
 // claim is the right to run a consumer's handler: its lock and a slot.
 type claim struct {
-	due    engine.Due // what is unread
-	note   note       // what the last supervisor wrote
-	lost   *record    // a run whose supervisor was killed, to be dealt with first
-	lock   *lock.File
-	record *lock.File
-	slot   *lock.File
-	busy   *lock.File // nil until the handler is dealt with
+	due            engine.Due // what is unread
+	note           note       // what the last supervisor wrote
+	lost           *record    // a run whose supervisor was killed, to be dealt with first
+	lock           *lock.File
+	record         *lock.File
+	slot           *lock.File
+	supervisorLock *lock.File // nil until the handler is dealt with
 }
 
-// answer says how an attempt to claim a consumer went.
-type answer int
+// claimResult says how an attempt to claim a consumer went.
+type claimResult int
 
 const (
-	claimed   answer = iota
-	held             // another process has the consumer's lock, and looks when it releases it
-	engaged          // a supervisor waits to retry it
-	unwanted         // it need not run
-	slotless         // every slot is held, and their holders look when they release them
-	undecided        // a slot was held for nothing meanwhile: look at every consumer again
+	claimed  claimResult = iota
+	held                 // another process has the consumer's lock, and looks when it releases it
+	retrying             // a supervisor waits to retry it
+	notDue               // it need not run
+	noSlot               // every slot is held, and their holders look when they release them
+	recheck              // a slot was held for nothing meanwhile: look at every consumer again
 )
 
-// want decides, under the consumer's lock, whether it must run.
-type want func(ctx context.Context, d engine.Due, n note) (bool, error)
+// runRule decides, under the consumer's lock, whether it must run.
+type runRule func(ctx context.Context, d engine.Due, n note) (bool, error)
 
-// wantPending is the rule after a push: what has unread events runs.
-func (r *room) wantPending(context.Context, engine.Due, note) (bool, error) { return true, nil }
+// rulePending is the rule after a push: what has unread events runs.
+func (r *dispatcher) rulePending(context.Context, engine.Due, note) (bool, error) { return true, nil }
 
-// wantFresh is the rule of all other looks: a consumer whose last supervisor
+// ruleNew is the rule of all other looks: a consumer whose last supervisor
 // stopped runs only if a matching event was pushed since. One that was left by a
 // server that was told to end is run by the next server.
-func (r *room) wantFresh(ctx context.Context, d engine.Due, n note) (bool, error) {
-	if !n.halted() && (n.State != stateLeft || r.max == residentSlots) {
+func (r *dispatcher) ruleNew(ctx context.Context, d engine.Due, n note) (bool, error) {
+	if !n.halted() && (n.State != stateLeft || r.max == serverSlots) {
 		return true, nil
 	}
 	if d.Retried != n.SeenRetried {
@@ -52,24 +52,24 @@ func (r *room) wantFresh(ctx context.Context, d engine.Due, n note) (bool, error
 }
 
 // claim tries to get the right to run consumer, without waiting. The claim is
-// not nil if and only if the answer is claimed.
+// not nil if and only if the result is claimed.
 //
-//  1. take <c>.lock and then the record's, or answer held: who has the record's
+//  1. take <c>.lock and then the record's, or return held: who has the record's
 //     only has had a <c>.lock that was deleted, and looks when it releases both
-//  2. ask <c>.busy, or answer engaged: its holder is going to wait for <c>.lock
+//  2. ask <c>.busy, or return retrying: its holder is going to wait for <c>.lock
 //  3. look: must it run, or has a run lost its supervisor?
 //  4. take a slot
 //  5. if not: release both locks, and then repeat the step that failed
 //
 // Without step 5, an event whose own dispatch saw the lock held in steps 2 to 4
 // would be nobody's. The same goes for a slot that was in hand when the repeated
-// attempt found nothing to run: undecided.
-func (r *room) claim(ctx context.Context, consumer string, wanted want) (*claim, answer, error) {
+// attempt found nothing to run: recheck.
+func (r *dispatcher) claim(ctx context.Context, consumer string, rule runRule) (*claim, claimResult, error) {
 	var slot *lock.File
-	fail := func(a answer, err error) (*claim, answer, error) {
+	fail := func(a claimResult, err error) (*claim, claimResult, error) {
 		if slot != nil {
 			release(slot)
-			a = undecided
+			a = recheck
 		}
 		return nil, a, err
 	}
@@ -86,7 +86,7 @@ func (r *room) claim(ctx context.Context, consumer string, wanted want) (*claim,
 			return c, nil
 		}
 		if c.due.First != 0 {
-			if ok, err := wanted(ctx, c.due, c.note); ok || err != nil {
+			if ok, err := rule(ctx, c.due, c.note); ok || err != nil {
 				return c, err
 			}
 		}
@@ -101,20 +101,20 @@ func (r *room) claim(ctx context.Context, consumer string, wanted want) (*claim,
 			return fail(held, err)
 		}
 		back := func() { release(l); release(record) }
-		if busy, err := r.engaged(consumer); busy || err != nil {
+		if busy, err := r.supervised(consumer); busy || err != nil {
 			back()
-			return fail(engaged, err)
+			return fail(retrying, err)
 		}
 		c, err := look(record)
 		if err != nil {
 			back()
-			return fail(unwanted, err)
+			return fail(notDue, err)
 		}
 		if c == nil {
-			passing("unwanted")
+			testPoint("not-due")
 			back()
-			if c, err := look(nil); c == nil || err != nil { // model: unwanted
-				return fail(unwanted, err)
+			if c, err := look(nil); c == nil || err != nil { // model: not-due
+				return fail(notDue, err)
 			}
 			continue
 		}
@@ -130,14 +130,14 @@ func (r *room) claim(ctx context.Context, consumer string, wanted want) (*claim,
 			slot, err = r.trySlot()
 		}
 		if slot == nil {
-			return fail(slotless, err)
+			return fail(noSlot, err)
 		}
 	}
 }
 
 // tryLocks takes the two locks of a consumer, or returns lock.ErrHeld.
-func (r *room) tryLocks(consumer string) (l, record *lock.File, err error) {
-	if l, err = lock.Try(r.lockPath(consumer), lock.Exclusive); err != nil {
+func (r *dispatcher) tryLocks(consumer string) (l, record *lock.File, err error) {
+	if l, err = lock.Try(r.handlerLockPath(consumer), lock.Exclusive); err != nil {
 		return nil, nil, err
 	}
 	if record, err = r.tryRecord(consumer); err != nil {
@@ -149,9 +149,9 @@ func (r *room) tryLocks(consumer string) (l, record *lock.File, err error) {
 
 // drop gives everything back.
 func (c *claim) drop() {
-	release(c.busy)
+	release(c.supervisorLock)
 	release(c.record)
 	release(c.lock)
 	release(c.slot)
-	c.busy, c.record, c.lock, c.slot = nil, nil, nil, nil
+	c.supervisorLock, c.record, c.lock, c.slot = nil, nil, nil, nil
 }

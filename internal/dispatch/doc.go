@@ -5,13 +5,13 @@
 // # Processes
 //
 //	push ──► supervisor ──► sh -c handler
-//	             └──► guard
+//	             └──► standby
 //
 // A push starts a supervisor (Supervise), which looks and ends, unless something is
 // due. It runs handlers, each in a goroutine of its own, for as long as it finds
-// consumers to run. Its guard waits for its death and, if that was not an orderly end,
+// consumers to run. Its standby waits for its death and, if that was not an orderly end,
 // becomes a supervisor itself; so what one kill -9 cuts off needs no further push.
-// A handler that runs is adopted. The guard has been given the end of the pipe that
+// A handler that runs is adopted. The standby has been given the end of the pipe that
 // the handler prints into, or the handler would die of its next line. Nothing is
 // resident. A dispatch (Run) starts a supervisor and waits until that has handed over.
 //
@@ -23,14 +23,15 @@
 // All are kernel locks on files in run/, <c> being the encoded consumer. Their
 // holder is a descriptor, so none outlives the processes that have it.
 //
-//	<c>.lock      the consumer's turn: held while its handler lives, and for a
-//	              moment by who finds out whether it must run
-//	<c>.busy      exclusive: a supervisor runs <c> or waits to retry it.
-//	              Shared, for a moment: somebody asks
-//	<c>.tree      inherited by the handler and what it starts, so held by what
-//	              is left of a handler that was killed, or whose supervisor was.
-//	              Unlocked and unlinked when the handler exits under supervision:
-//	              a daemon that it leaves behind holds nothing
+//	<c>.lock      the handler lock: held while the handler lives, and for a moment
+//	              by who finds out whether it must run
+//	<c>.busy      the supervisor lock. Exclusive: a supervisor runs <c> or waits to
+//	              retry it. Shared, for a moment: somebody asks
+//	<c>.tree      the tree lock: inherited by the handler and what it starts, so
+//	              held by what is left of a handler that was killed, or whose
+//	              supervisor was. Unlocked and unlinked when the handler exits
+//	              under supervision: a daemon that it leaves behind holds nothing
+//	<c>.turn      held by the process that has the ConsumerLock
 //	slots/<n>     one running handler each, n in [0, MaxHandlers)
 //	.timer.lock   the process that waits for the next delayed event (timer.go)
 //
@@ -38,8 +39,9 @@
 //
 //	logs/handlers/<c>.run   the record of a run, held together with <c>.lock
 //
-// They are taken in the order lock, record, busy, tree, slot; only busy and, by the
-// holder of busy, lock and tree are waited for, and their holders are brief.
+// They are taken in the order handler lock, record, supervisor lock, tree lock, slot.
+// Only the supervisor lock and, by its holder, handler lock and tree lock are waited
+// for, and their holders are brief.
 //
 // # Why no event is left behind
 //
@@ -53,9 +55,9 @@
 //
 // # Why no consumer has two handlers
 //
-// Who runs a handler holds lock, record and tree. When run/ is deleted, it holds the
-// record's still. When the supervisor is killed, the record tells of a run
-// that nobody supervises, and tree is held by the handler until its last process is
+// Who runs a handler holds handler lock, record and tree lock. When run/ is deleted, it
+// holds the record's still. When the supervisor is killed, the record tells of a run
+// that nobody supervises, and the tree lock is held by the handler until its last process is
 // gone: the successor waits for the handler's end, and ends what it has left (evict),
 // before it starts the next.
 package dispatch

@@ -17,22 +17,22 @@ var killGrace = 5 * time.Second
 
 // handler is one run of a consumer's command.
 type handler struct {
-	*room
-	due    engine.Due
-	rec    *record
-	file   *lock.File // of the record
-	acks   bool
-	kin    *kin
-	guards *guardian // nil: nobody keeps its output
-	host   *Host     // nil in a supervisor
+	*dispatcher
+	due     engine.Due
+	rec     *record
+	file    *lock.File // of the record
+	acks    bool
+	orphans *orphanScope
+	standby *standby // nil: nobody takes its output over
+	hooks   *Hooks   // nil in a supervisor
 }
 
 // exit says how a handler ended.
 type exit struct {
 	ok      bool   // exit code 0
-	cut     bool   // it did not end by itself
+	killed  bool   // it did not end by itself
 	stopped bool   // the server that ran it was told to end: no failure
-	unknown bool   // nobody was there to be told; ok is to be judged by what it did
+	unknown bool   // nobody was there to be told; ok is decided by what it did
 	text    string // see State.LastExit
 }
 
@@ -47,7 +47,7 @@ const unknownExit = "exit unknown (its supervisor was killed)"
 // the consumer's lock nor its log. What is left of one that was killed, or whose
 // time was up, is part of a handler that has not ended, and is killed.
 func (h *handler) run(ctx context.Context) (exit, error) {
-	tree, err := h.takeTree(ctx, h.due.Consumer, h.remains(0), 0)
+	tree, err := h.lockTree(ctx, h.due.Consumer, h.remains(0), 0)
 	if err != nil {
 		return exit{}, err
 	}
@@ -55,13 +55,13 @@ func (h *handler) run(ctx context.Context) (exit, error) {
 	switch {
 	case ctx.Err() != nil:
 		tree.abandon() // the handler goes on, and who takes over finds it
-	case x.cut:
+	case x.killed:
 		tree.abandon()
-		if tree, err = h.takeTree(ctx, h.due.Consumer, h.remains(0), 0); err == nil {
-			tree.leave()
+		if tree, err = h.lockTree(ctx, h.due.Consumer, h.remains(0), 0); err == nil {
+			tree.release()
 		}
 	default:
-		tree.leave()
+		tree.release()
 	}
 	return x, err
 }
@@ -69,23 +69,23 @@ func (h *handler) run(ctx context.Context) (exit, error) {
 // adopt is run for a handler that lost its supervisor, and may have ended
 // meanwhile: it is waited for like one of our own. How it exited is known to nobody.
 func (h *handler) adopt(ctx context.Context) (exit, error) {
-	x := exit{unknown: true, cut: true, text: unknownExit}
+	x := exit{unknown: true, killed: true, text: unknownExit}
 	if l := findLeader(h.rec); l != nil {
 		// model: adopt
 		h.log.Info("supervise: consumer=%s run=%s adopted pid=%d", h.due.Consumer, h.runID(), l.p.Pid)
-		out := h.kept[h.runID()]
+		out := h.inherited[h.runID()]
 		if reader := reopenOutput(h.rec); out == nil && reader != nil {
 			out = &output{reader: reader, log: outputLog(h.t.Dir(), h.due.Consumer)}
 			out.begin()
 			defer out.close()
 		}
-		defer h.guardOutput(out)()
-		late, stopped, err := h.watch(ctx, l.wait, l.terminate, l.kill, l.elapsed)
+		defer h.shareOutput(out)()
+		reason, stopped, err := h.watch(ctx, l.wait, l.terminate, l.kill, l.elapsed)
 		if err != nil {
 			return exit{}, err
 		}
-		if late != "" {
-			x = exit{cut: true, stopped: stopped, text: late}
+		if reason != "" {
+			x = exit{killed: true, stopped: stopped, text: reason}
 		}
 	}
 	err := h.clear(ctx, killGrace)
@@ -97,7 +97,7 @@ func (h *handler) runID() string { return h.rec.RunID }
 // remains tells what is left of this run. The leader is 0 unless it is our child and
 // not waited for.
 func (h *handler) remains(leader int) remains {
-	return remains{runID: h.rec.RunID, leader: leader, kin: h.kin, began: h.rec.Began}
+	return remains{runID: h.rec.RunID, leader: leader, orphans: h.orphans, began: h.rec.Began}
 }
 
 // clear ends what is left of the handler, which has not ended by itself.
@@ -105,15 +105,15 @@ func (h *handler) clear(ctx context.Context, grace time.Duration) error {
 	if err := h.evict(ctx, h.due.Consumer, h.remains(0), grace); err != nil {
 		return err
 	}
-	tree, err := h.takeTree(ctx, h.due.Consumer, h.remains(0), grace)
+	tree, err := h.lockTree(ctx, h.due.Consumer, h.remains(0), grace)
 	if err == nil {
-		tree.leave()
+		tree.release()
 	}
 	return err
 }
 
 // runIn is run with the tree lock held.
-func (h *handler) runIn(ctx context.Context, tree *tree) (exit, error) {
+func (h *handler) runIn(ctx context.Context, tree *treeLock) (exit, error) {
 	if h.acks {
 		if err := h.forgetPopped(h.due.Consumer); err != nil {
 			return exit{}, err
@@ -139,28 +139,28 @@ func (h *handler) runIn(ctx context.Context, tree *tree) (exit, error) {
 		h.report(h.due.Consumer, err) // killed now, it is not adopted but ended
 	}
 	out.started()
-	defer h.guardOutput(out)() // before it is closed
+	defer h.shareOutput(out)() // before it is closed
 	h.log.Info("supervise: consumer=%s run=%s started pid=%d last_acked_id=%d", h.due.Consumer, h.runID(), cmd.Process.Pid, h.due.Progress.LastAcked)
 	return h.wait(ctx, cmd, start)
 }
 
-// guardOutput lets the guard have what the handler prints, until the returned
+// shareOutput lets the standby have what the handler prints, until the returned
 // function is called.
-func (h *handler) guardOutput(out *output) (ended func()) {
-	if h.guards == nil || out == nil {
+func (h *handler) shareOutput(out *output) (ended func()) {
+	if h.standby == nil || out == nil {
 		return func() {}
 	}
-	run := &guardedRun{Dir: h.t.Dir(), Consumer: h.due.Consumer, RunID: h.runID(), output: out.reader}
-	h.guards.began(run)
-	return func() { h.guards.ended(run) }
+	run := &standbyRun{Dir: h.t.Dir(), Consumer: h.due.Consumer, RunID: h.runID(), output: out.reader}
+	h.standby.runStarted(run)
+	return func() { h.standby.runEnded(run) }
 }
 
-// start starts the handler, by way of the host if that wants to.
+// start starts the handler, through the hook if there is one.
 func (h *handler) start(cmd *exec.Cmd) error {
-	if h.host == nil || h.host.Start == nil {
+	if h.hooks == nil || h.hooks.Start == nil {
 		return startChild(cmd)
 	}
-	return h.host.Start(h.runID(), func() (pid int, err error) {
+	return h.hooks.Start(h.runID(), func() (pid int, err error) {
 		if err := startChild(cmd); err != nil {
 			return 0, err
 		}
@@ -172,17 +172,17 @@ func (h *handler) start(cmd *exec.Cmd) error {
 // one that was killed is gone too, then.
 func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exit, error) {
 	pid := cmd.Process.Pid
-	late, stopped, err := h.watch(ctx, func() { awaitExit(pid) }, func() { terminateGroup(cmd) }, func() { killGroup(cmd) }, time.Since(start))
+	reason, stopped, err := h.watch(ctx, func() { awaitExit(pid) }, func() { terminateGroup(cmd) }, func() { killGroup(cmd) }, time.Since(start))
 	if err != nil {
 		return exit{}, err
 	}
-	x := exit{cut: late != "", stopped: stopped, text: late}
+	x := exit{killed: reason != "", stopped: stopped, text: reason}
 	grace := time.Duration(0) // they have had it
-	if late == "" {
+	if reason == "" {
 		grace = killGrace
-		x.cut = endedBySignal(pid)
+		x.killed = endedBySignal(pid)
 	}
-	if x.cut {
+	if x.killed {
 		// Before its first process is waited for, the numbers of its group and its
 		// session are nobody else's.
 		if err := h.evict(ctx, h.due.Consumer, h.remains(pid), grace); err != nil {
@@ -192,12 +192,12 @@ func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exi
 	err = waitChild(cmd)
 	var failed *exec.ExitError
 	switch {
-	case late != "":
+	case reason != "":
 		return x, nil
 	case err == nil:
 		return exit{ok: true, text: "exit 0"}, nil
 	case errors.As(err, &failed):
-		return exit{cut: !failed.Exited(), text: exitText(failed.ProcessState)}, nil
+		return exit{killed: !failed.Exited(), text: exitText(failed.ProcessState)}, nil
 	}
 	return exit{}, err
 }
@@ -205,7 +205,7 @@ func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exi
 // watch returns when the handler's first process has ended; if it was made to, with
 // the reason. ended waits for it, terminate and kill reach its process group, and
 // it has run for some time already.
-func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran time.Duration) (late string, stopped bool, err error) {
+func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran time.Duration) (reason string, stopped bool, err error) {
 	ended := make(chan struct{})
 	go func() {
 		wait()
@@ -218,8 +218,8 @@ func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran t
 		limit = timer.C
 	}
 	var abort, stop <-chan struct{}
-	if h.host != nil {
-		abort, stop = h.host.Abort, h.host.Stop
+	if h.hooks != nil {
+		abort, stop = h.hooks.Abort, h.hooks.Stop
 	}
 	select {
 	case <-ended:
@@ -227,11 +227,11 @@ func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran t
 	case <-ctx.Done():
 		return "", false, ctx.Err()
 	case <-limit:
-		late = fmt.Sprintf("timed out after %v", h.due.Timeout)
+		reason = fmt.Sprintf("timed out after %v", h.due.Timeout)
 	case <-abort:
-		late = "aborted"
+		reason = "aborted"
 	case <-stop:
-		late, stopped = "stopped with the server", true
+		reason, stopped = "stopped with the server", true
 	}
 	terminate()
 	grace := time.NewTimer(killGrace)
@@ -243,5 +243,5 @@ func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran t
 	// Also when the leader has ended: the rest of the group had its time too.
 	kill()
 	<-ended
-	return late, stopped, nil
+	return reason, stopped, nil
 }

@@ -198,7 +198,7 @@ func TestKilledHoldsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 30 {
-		tree, err := b.r.takeTree(t.Context(), "c", remains{}, 0)
+		tree, err := b.r.lockTree(t.Context(), "c", remains{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestKilledHoldsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		tree.abandon()
-		if tree, err = b.r.takeTree(t.Context(), "c", remains{}, 0); err != nil {
+		if tree, err = b.r.lockTree(t.Context(), "c", remains{}, 0); err != nil {
 			t.Fatal(err)
 		}
 		own, err := lock.Try(b.path("own"), lock.Exclusive)
@@ -224,7 +224,7 @@ func TestKilledHoldsNothing(t *testing.T) {
 		} else {
 			own.Close()
 		}
-		tree.leave()
+		tree.release()
 		left.Wait()
 	}
 }

@@ -92,7 +92,7 @@ func TestNoteCannotBeWritten(t *testing.T) {
 	if err := os.Remove(b.r.notePath("idle") + ".new"); err != nil {
 		t.Fatal(err)
 	}
-	if err := newRoom(b.t, Options{}).writeNote("idle", note{State: stateIdle, RunID: "theirs"}); err != nil {
+	if err := newDispatcher(b.t, Options{}).writeNote("idle", note{State: stateIdle, RunID: "theirs"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.r.readNote("idle"); got.RunID != "theirs" {

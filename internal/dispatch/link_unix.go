@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is a guardian's end of the socket to its guard, over which files can go.
+// link is a supervisor's end of the socket to its standby, over which files can go.
 type link struct{ fd int }
 
 func newLink() (l *link, theirs *os.File, err error) {
@@ -23,7 +23,7 @@ func newLink() (l *link, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	return &link{fds[0]}, os.NewFile(uintptr(fds[1]), "guard"), nil
+	return &link{fds[0]}, os.NewFile(uintptr(fds[1]), "standby"), nil
 }
 
 func (l *link) close() { unix.Close(l.fd) }
@@ -60,7 +60,7 @@ func (l *link) write(p, rights []byte) error {
 	return nil
 }
 
-// readLink reads from the guard's end, which is its standard input. That of a
+// readLink reads from the standby's end, which is its standard input. That of a
 // supervisor of an earlier version is a pipe.
 func readLink(p []byte) (n int, files []*os.File, err error) {
 	rights := make([]byte, unix.CmsgSpace(16*4))

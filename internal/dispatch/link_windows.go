@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// link is a guardian's end of the pipe to its guard.
+// link is a supervisor's end of the pipe to its standby.
 type link struct{ f *os.File }
 
 func newLink() (*link, *os.File, error) {

@@ -27,14 +27,14 @@ func TestMain(m *testing.M) {
 		killGrace = firstDelay
 	}
 	if points := strings.Fields(os.Getenv("DISPATCH_TEST_STOP_AT")); len(points) > 0 {
-		passing = func(point string) {
+		testPoint = func(point string) {
 			if slices.Contains(points, point) {
 				meet(os.Getenv("DISPATCH_TEST_MEET"))
 			}
 		}
 	}
 	if deaths := os.Getenv("DISPATCH_TEST_DEATHS"); deaths != "" {
-		passing = func(point string) {
+		testPoint = func(point string) {
 			if point == "working" {
 				dieEarly(deaths)
 			}
@@ -99,7 +99,7 @@ var verbs = map[string]func(args []string) error{
 	},
 	"toil":  func([]string) error { return toil() },
 	"wakes": func(args []string) error { return wakes(args[0]) },
-	"turn":  func(args []string) error { return holdTurn(args[0], args[1]) },
+	"lock":  func(args []string) error { return holdConsumer(args[0], args[1]) },
 	"bare":  func(args []string) error { return bare(args[0]) },
 	"pop": func(args []string) error { // AFTER: prints the highest id, or nothing
 		t, err := engine.Open(os.Getenv(envDir))
@@ -136,7 +136,7 @@ const drain = `n=$THREAD_LAST_ACKED_ID; while m=$("$T" pop $n) && [ -n "$m" ]; d
 type bench struct {
 	testing.TB
 	t   *engine.Thread
-	r   *room
+	r   *dispatcher
 	dir string // a directory for the test's own files
 }
 
@@ -154,7 +154,7 @@ func newBench(t testing.TB) *bench {
 	t.Setenv("T", exe)
 	t.Setenv("D", dir)
 	t.Setenv("DISPATCH_TEST_DELAY_MS", "20")
-	b := &bench{TB: t, t: thread, r: newRoom(thread, Options{}), dir: dir}
+	b := &bench{TB: t, t: thread, r: newDispatcher(thread, Options{}), dir: dir}
 	t.Cleanup(b.settleDown)
 	return b
 }

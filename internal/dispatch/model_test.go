@@ -9,13 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"thread/internal/bugs"
 )
 
 // TestModel checks every order of the steps of model/dispatch.pml, with a kill between
 // any two of them, as far as seconds allow. With THREAD_MODEL a missing spin or
 // compiler is a failure, larger models are sampled, and each of the bugs in model/bugs
-// is planted: the model must fail with it, and in a copy of the code the test that
-// the first line of the patch names.
+// is planted: the model must fail with it, and so must the test that the patch names.
 func TestModel(t *testing.T) {
 	_, err := exec.LookPath("spin")
 	if err == nil {
@@ -53,24 +54,17 @@ func TestModel(t *testing.T) {
 	if os.Getenv("THREAD_MODEL") == "" {
 		return
 	}
-	bugs, err := filepath.Glob("model/bugs/*.patch")
-	if err != nil || len(bugs) == 0 {
-		t.Fatalf("no bugs: %v", err)
+	list, err := bugs.Read("model/bugs")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, bug := range bugs {
-		t.Run(strings.TrimSuffix(filepath.Base(bug), ".patch"), func(t *testing.T) {
+	for _, bug := range list {
+		t.Run(bug.Name, func(t *testing.T) {
 			t.Parallel() // most of the time the tests wait for what does not come
-			patch, err := os.ReadFile(bug)
+			dir := t.TempDir()
+			overlay, err := bug.Plant(root, dir)
 			if err != nil {
 				t.Fatal(err)
-			}
-			test, _, _ := strings.Cut(string(patch), "\n")
-			dir := t.TempDir()
-			copyModule(t, dir)
-			cmd := exec.Command("patch", "-s", "-p1")
-			cmd.Dir, cmd.Stdin = dir, strings.NewReader(string(patch))
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("the patch does not apply to this code: %v: %s", err, out)
 			}
 			broken, err := os.ReadFile(filepath.Join(dir, "internal", "dispatch", "model", "dispatch.pml"))
 			if err != nil {
@@ -79,36 +73,32 @@ func TestModel(t *testing.T) {
 			if _, ok := verify(t, broken, whole[0].defines, false); ok {
 				t.Error("the model does not notice")
 			}
-			run := exec.Command("go", "test", "-count=1", "-timeout=120s", "-run", test, "./internal/dispatch")
-			run.Dir = dir
+			run := exec.Command("go", "test", "-count=1", "-vet=off", "-timeout=120s", "-overlay", overlay, "-run", bug.Test, bug.Package)
+			run.Dir = root
 			run.Env = append(os.Environ(), "THREAD_MODEL=")
-			if out, err := run.CombinedOutput(); err == nil || !strings.Contains(string(out), "--- FAIL") {
-				t.Errorf("%s does not notice: %v %s", test, err, out)
+			if out, err := run.CombinedOutput(); err == nil || !bugs.Noticed(out) {
+				t.Errorf("%s does not notice: %v %s", bug.Test, err, out)
 			}
 		})
 	}
 }
+
+// root is the module's, from here.
+const root = "../.."
 
 // TestModelPatches finds a patch that the code has left behind in the quick run.
 func TestModelPatches(t *testing.T) {
 	if _, err := exec.LookPath("patch"); err != nil {
 		t.Skip(err)
 	}
-	bugs, err := filepath.Glob("model/bugs/*.patch")
-	if err != nil || len(bugs) == 0 {
-		t.Fatalf("no bugs: %v", err)
+	list, err := bugs.Read("model/bugs")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, bug := range bugs {
-		text, err := os.Open(bug)
-		if err != nil {
-			t.Fatal(err)
+	for _, bug := range list {
+		if err := bug.Check(root, t.TempDir()); err != nil {
+			t.Error(err)
 		}
-		cmd := exec.Command("patch", "--dry-run", "-s", "-p1")
-		cmd.Dir, cmd.Stdin = "../..", text
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s", bug, err, out)
-		}
-		text.Close()
 	}
 }
 
@@ -146,41 +136,4 @@ func verify(t *testing.T, model []byte, defines []string, sampled bool) (string,
 	trail.Dir = dir
 	steps, _ := trail.CombinedOutput()
 	return fmt.Sprintf("%s\n%s", out, steps), false
-}
-
-// copyModule copies what the tests of this package are built from.
-func copyModule(t *testing.T, dir string) {
-	t.Helper()
-	list := exec.Command("go", "list", "-deps", "-test", "-f", `{{if and .Module (eq .Module.Path "thread")}}{{.Dir}}{{end}}`, ".")
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for _, from := range append(strings.Fields(string(out)), root) {
-		name, err := filepath.Rel(root, from)
-		if err != nil || seen[name] {
-			continue
-		}
-		seen[name] = true
-		if name != "." {
-			if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(from)); err != nil && !os.IsExist(err) {
-				t.Fatal(err)
-			}
-			continue
-		}
-		for _, file := range []string{"go.mod", "go.sum"} {
-			text, err := os.ReadFile(filepath.Join(root, file))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, file), text, 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 }

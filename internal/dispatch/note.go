@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"thread/lock"
 )
 
 // state says what the last note in a consumer's file is about.
@@ -24,7 +26,7 @@ const (
 
 // note is the content of run/<c>.json: what supervisors tell each other and
 // `thread info` about a consumer. It is advice; see the package comment. Only
-// the holder of the consumer's lock or busy lock writes it.
+// the holder of the consumer's lock or supervisor lock writes it.
 type note struct {
 	State     state      `json:"state"`
 	RunID     string     `json:"run_id"`
@@ -52,7 +54,7 @@ func (n *note) resumed() streak {
 
 // readNote returns the consumer's note, the zero note if there is none that can
 // be read.
-func (r *room) readNote(consumer string) note {
+func (r *dispatcher) readNote(consumer string) note {
 	text, err := readFile(r.notePath(consumer))
 	if n, ok := r.unwritten.get(consumer, text); ok {
 		return n
@@ -68,7 +70,7 @@ func (r *room) readNote(consumer string) note {
 // disk, is kept for this process: it would run a handler that leaves its events
 // unread again and again. No sync: a note that a power cut takes away is about
 // processes that it took away too.
-func (r *room) writeNote(consumer string, n note) error {
+func (r *dispatcher) writeNote(consumer string, n note) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -84,7 +86,7 @@ func (r *room) writeNote(consumer string, n note) error {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|openNoFollow|openNoWait, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 func replaceFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|openNoFollow|openNoWait, 0o600)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|lock.NoFollow|lock.NoWait, 0o600)
 	if err != nil {
 		return err
 	}

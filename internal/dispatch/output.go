@@ -40,7 +40,7 @@ func OutputPath(dir, consumer string) string {
 	return filepath.Join(dir, "logs", "handlers", lock.Name(consumer)+".log")
 }
 
-func (r *room) openOutput(consumer string) (*output, error) {
+func (r *dispatcher) openOutput(consumer string) (*output, error) {
 	path := OutputPath(r.t.Dir(), consumer)
 	for _, dir := range []string{filepath.Dir(filepath.Dir(path)), filepath.Dir(path)} {
 		if err := lock.Mkdir(dir); err != nil {
@@ -48,7 +48,7 @@ func (r *room) openOutput(consumer string) (*output, error) {
 		}
 	}
 	// lumberjack opens it at the first line, and then its owner is its creator's.
-	if f, err := lock.Create(path, os.O_WRONLY|openNoFollow|openNoWait); err == nil {
+	if f, err := lock.Create(path, os.O_WRONLY|lock.NoFollow|lock.NoWait); err == nil {
 		f.Close()
 	} else {
 		r.noteTrouble(err) // the handler can run without

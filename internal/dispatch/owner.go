@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"thread/engine"
+	"thread/lock"
 )
 
 // # Whose handlers are run
@@ -89,7 +90,7 @@ func trusted(dir string) bool {
 	if path == "" {
 		return false
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|openNoWait, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoWait, 0)
 	if err != nil {
 		return false
 	}
@@ -128,10 +129,10 @@ func sameDir(a, b string) bool {
 // reads its error, and its log may be what cannot be written.
 const troubleName = ".trouble"
 
-func (r *room) troublePath() string { return filepath.Join(r.run, troubleName) }
+func (r *dispatcher) troublePath() string { return filepath.Join(r.run, troubleName) }
 
 // noteTrouble keeps the error for the next push if it is one of that kind.
-func (r *room) noteTrouble(err error) {
+func (r *dispatcher) noteTrouble(err error) {
 	if foreign := (*OwnerError)(nil); errors.As(ForeignFile(err), &foreign) {
 		_ = replaceFile(r.troublePath(), []byte(foreign.Path+"\n"))
 	}
@@ -139,7 +140,7 @@ func (r *room) noteTrouble(err error) {
 
 // trouble returns what was noted and still is so. It costs a push one system call
 // when there is nothing.
-func (r *room) trouble() error {
+func (r *dispatcher) trouble() error {
 	text, err := readFile(r.troublePath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

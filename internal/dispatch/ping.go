@@ -2,10 +2,10 @@ package dispatch
 
 import "errors"
 
-// ErrServed says that another resident process has the thread.
+// ErrServed says that another server has the thread.
 var ErrServed = errors.New("another process serves it")
 
-// A ping tells the resident process of a thread, if there is one, to look for
+// A ping tells the server of a thread, if there is one, to look for
 // handlers to start. It is one datagram to the socket run/.wake:
 //
 //	kind      1  'p' after a push or by hand: what has unread events runs;
@@ -15,7 +15,7 @@ var ErrServed = errors.New("another process serves it")
 //
 // Who sends it has done its part when the kernel has taken it: the process that
 // has the socket looks when it reads it, and when that process is killed first,
-// its guard does.
+// its standby does.
 const (
 	pingPush     = 'p'
 	pingLook     = 'l'

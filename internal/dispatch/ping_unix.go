@@ -38,13 +38,13 @@ func SocketAddress(dir, name string) (address string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name), func() { d.Close() }, nil
 }
 
-// ping reports whether a resident process has been told. A full socket is not
+// ping reports whether a server has been told. A full socket is not
 // waited for: nobody knows whether its owner still reads.
-func (r *room) ping(kind byte, author string) bool {
+func (r *dispatcher) ping(kind byte, author string) bool {
 	return r.sendTo(wakeSocket, kind, author)
 }
 
-func (r *room) sendTo(socket string, kind byte, author string) bool {
+func (r *dispatcher) sendTo(socket string, kind byte, author string) bool {
 	if info, err := os.Lstat(filepath.Join(r.run, socket)); err != nil || info.Mode()&os.ModeSocket == 0 {
 		return false
 	}
@@ -71,9 +71,9 @@ type Pings struct {
 
 // listen makes the socket, in place of one that is left of another process. The
 // caller holds the lock by which it is the only one.
-func (r *room) listen() (*Pings, error) { return r.listenAt(wakeSocket) }
+func (r *dispatcher) listen() (*Pings, error) { return r.listenAt(wakeSocket) }
 
-func (r *room) listenAt(socket string) (*Pings, error) {
+func (r *dispatcher) listenAt(socket string) (*Pings, error) {
 	p := &Pings{path: filepath.Join(r.run, socket)}
 	if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -105,7 +105,7 @@ func (r *room) listenAt(socket string) (*Pings, error) {
 }
 
 // open lets those send to the socket who may push.
-func (r *room) open(socket string) error {
+func (r *dispatcher) open(socket string) error {
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(filepath.Join(r.t.Dir(), "events.db")); err == nil {
 		mode |= info.Mode() & 0o066
@@ -143,9 +143,9 @@ func receive(fd int) (Ping, error) {
 	}
 }
 
-// Named reports whether the socket can still be found: run/ may be deleted at
+// Reachable reports whether the socket can still be found: run/ may be deleted at
 // any time, and the whole directory replaced by another one.
-func (p *Pings) Named() bool {
+func (p *Pings) Reachable() bool {
 	now, err := os.Lstat(p.path)
 	return err == nil && os.SameFile(now, p.name)
 }
@@ -153,7 +153,7 @@ func (p *Pings) Named() bool {
 // Close takes the socket away, so that the next push finds nobody, and makes
 // Next return an error.
 func (p *Pings) Close() error {
-	if p.Named() {
+	if p.Reachable() {
 		os.Remove(p.path)
 	}
 	return p.file.Close()

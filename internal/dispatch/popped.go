@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"thread/engine"
+	"thread/lock"
 )
 
 // Popped records that the calling process has been given events of consumer up
@@ -18,12 +19,12 @@ import (
 // handler's own thread and consumer; elsewhere it does nothing. To be called
 // after the events have been passed on.
 func Popped(t *engine.Thread, consumer string, id int64) error {
-	r := newRoom(t, Options{})
+	r := newDispatcher(t, Options{})
 	path := r.poppedPath(consumer)
 	if os.Getenv(envPopped) == "" || os.Getenv(envConsumer) != consumer || !r.inHandler() {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|openNoFollow|openNoWait, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|lock.NoFollow|lock.NoWait, 0o600)
 	if err != nil {
 		return err
 	}
@@ -32,7 +33,7 @@ func Popped(t *engine.Thread, consumer string, id int64) error {
 	return errors.Join(err, f.Close())
 }
 
-func (r *room) forgetPopped(consumer string) error {
+func (r *dispatcher) forgetPopped(consumer string) error {
 	if err := os.Remove(r.poppedPath(consumer)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -42,7 +43,7 @@ func (r *room) forgetPopped(consumer string) error {
 // ackPopped moves the progress of consumer to the highest id that its run has
 // popped. A record that is lost costs a second delivery, so errors are logged.
 func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
-	f, err := os.OpenFile(s.poppedPath(consumer), os.O_RDONLY|openNoFollow|openNoWait, 0)
+	f, err := os.OpenFile(s.poppedPath(consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return
 	}
@@ -61,7 +62,7 @@ func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
 	if highest == 0 {
 		return
 	}
-	_, err = patiently(ctx, s.room, func() (struct{}, error) { return struct{}{}, s.t.Ack(ctx, consumer, highest) })
+	_, err = retryBusy(ctx, s.dispatcher, func() (struct{}, error) { return struct{}{}, s.t.Ack(ctx, consumer, highest) })
 	if err != nil && !errors.Is(err, engine.ErrNoSubscription) {
 		s.report(consumer, err)
 	}

@@ -99,7 +99,7 @@ func TestPushBeforeDispatchReleases(t *testing.T) {
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: drain})
 	b.push("s")
 	slow := b.command("dispatch", "--thread", b.t.Dir())
-	slow.Env = append(os.Environ(), "DISPATCH_TEST_STOP_AT=looked unwanted", "DISPATCH_TEST_MEET="+b.path("meet"))
+	slow.Env = append(os.Environ(), "DISPATCH_TEST_STOP_AT=looked not-due", "DISPATCH_TEST_MEET="+b.path("meet"))
 	if err := slow.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ echo $$ $left > "$D/at"`
 // supervised, whoever does it; one that was killed runs again without a push, and
 // never beside what is left of it.
 func TestKill(t *testing.T) {
-	guardOf := func(b *bench, supervisor int) int {
+	standbyOf := func(b *bench, supervisor int) int {
 		list, err := supervisors(b.t.Dir())
 		if err != nil {
 			b.Fatal(err)
@@ -178,10 +178,10 @@ func TestKill(t *testing.T) {
 				return pid
 			}
 		}
-		b.Fatalf("no guard among %v", list)
+		b.Fatalf("no standby among %v", list)
 		return 0
 	}
-	for _, order := range []string{"handler", "supervisor", "supervisor handler", "handler supervisor", "supervisor guard", "guard supervisor", "guard supervisor handler"} {
+	for _, order := range []string{"handler", "supervisor", "supervisor handler", "handler supervisor", "supervisor standby", "standby supervisor", "standby supervisor handler"} {
 		t.Run(order, func(t *testing.T) {
 			b := newBench(t)
 			at, leave := b.fifo("at"), b.fifo("leave")
@@ -189,18 +189,19 @@ func TestKill(t *testing.T) {
 			b.push("s")
 			b.dispatch(Options{})
 			first := at.numbers() // handler, its child, supervisor
-			b.awaitLog("guarded by", 1)
-			guard := guardOf(b, first[2])
+			b.awaitLog("standby pid=", 1)
+			b.awaitLog("started pid=", 1) // its record says where its output can be read
+			standby := standbyOf(b, first[2])
 			for _, who := range strings.Fields(order) {
-				b.kill(map[string]int{"handler": first[0], "supervisor": first[2], "guard": guard}[who])
+				b.kill(map[string]int{"handler": first[0], "supervisor": first[2], "standby": standby}[who])
 			}
-			if strings.Contains(order, "guard") {
-				// Both are gone, unless the supervisor has replaced the guard before
+			if strings.Contains(order, "standby") {
+				// Both are gone, unless the supervisor has replaced the standby before
 				// it was killed: nobody is left, and the next dispatch repairs it.
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
 				awaitDeath(ctx, first[2])
-				awaitDeath(ctx, guard)
+				awaitDeath(ctx, standby)
 				b.dispatch(Options{})
 			}
 			if strings.Contains(order, "handler") {
@@ -238,7 +239,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// A guard that is killed is replaced.
+// A standby that is killed is replaced.
 func TestGuardIsReplaced(t *testing.T) {
 	b := newBench(t)
 	at, leave := b.fifo("at"), b.fifo("go")
@@ -247,7 +248,7 @@ func TestGuardIsReplaced(t *testing.T) {
 	b.dispatch(Options{})
 	supervisor := at.numbers()[0]
 	for i := range 3 {
-		b.awaitLog("guarded by", i+1)
+		b.awaitLog("standby pid=", i+1)
 		list, err := supervisors(b.t.Dir())
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +259,7 @@ func TestGuardIsReplaced(t *testing.T) {
 			}
 		}
 	}
-	b.awaitLog("guarded by", 4)
+	b.awaitLog("standby pid=", 4)
 	leave.say()
 	b.awaitIdle()
 	if got := b.acked("c"); got != 1 {
@@ -309,15 +310,15 @@ func TestKilledAtTheStart(t *testing.T) {
 	}
 	for n := 1; n < len(at); n++ {
 		// The first has taken over nobody, the second after one.
-		if took := time.Duration(at[n]-at[n-1]+1) * time.Millisecond; took < pause(n) {
-			t.Errorf("takeover %d after %v, want a pause of %v", n, took, pause(n))
+		if took := time.Duration(at[n]-at[n-1]+1) * time.Millisecond; took < takeoverDelay(n) {
+			t.Errorf("takeover %d after %v, want a pause of %v", n, took, takeoverDelay(n))
 		}
 	}
 }
 
 func TestPause(t *testing.T) {
 	for n, want := range map[int]time.Duration{0: 0, 3: 0, 4: 50 * time.Millisecond, 5: 100 * time.Millisecond, 10: 3200 * time.Millisecond, 11: 5 * time.Second, 1000: 5 * time.Second} {
-		if got := pause(n); got != want {
+		if got := takeoverDelay(n); got != want {
 			t.Errorf("takeover %d pauses %v, want %v", n, got, want)
 		}
 	}

@@ -22,17 +22,17 @@ type record struct {
 	PID      int    `json:"pid,omitempty"`   // the handler's first process; 0 until it is known
 	Began    uint64 `json:"began,omitempty"` // when that was started, in the system's own count: tells it from another one of its number
 	Pipe     uint64 `json:"pipe,omitempty"`  // the inode of what it prints into
-	// Turn says that it is no handler but a process that holds the consumer's turn
-	// (TakeTurn): what is left of it is ended and counts as no run.
-	Turn bool `json:"turn,omitempty"`
+	// Manual says that it is no handler but a process that has the ConsumerLock: what is
+	// left of it is ended and counts as no run.
+	Manual bool `json:"turn,omitempty"`
 }
 
-func (r *room) recordPath(consumer string) string {
+func (r *dispatcher) recordPath(consumer string) string {
 	return filepath.Join(r.t.Dir(), "logs", "handlers", filepath.Base(r.path(consumer, ".run")))
 }
 
 // tryRecord takes the lock of the consumer's record, or returns lock.ErrHeld.
-func (r *room) tryRecord(consumer string) (*lock.File, error) {
+func (r *dispatcher) tryRecord(consumer string) (*lock.File, error) {
 	path := r.recordPath(consumer)
 	l, err := lock.Try(path, lock.Exclusive)
 	if errors.Is(err, os.ErrNotExist) {
@@ -68,7 +68,7 @@ func writeRecord(l *lock.File, rec *record) error {
 	return l.File().Truncate(int64(len(text)))
 }
 
-// lostRun returns the run whose supervisor has ended without a word, nil for none.
+// lostRun returns the run whose supervisor was killed, nil for none.
 // The caller has the consumer's lock and that of the record.
 //
 // A note of another run is newer than the record: a program that knows no records
@@ -77,7 +77,7 @@ func writeRecord(l *lock.File, rec *record) error {
 // supervisor was killed before it started the handler.
 func lostRun(rec *record, n note) *record {
 	switch {
-	case rec != nil && (rec.Turn || n.RunID == "" || n.RunID == rec.RunID && n.State == stateRunning):
+	case rec != nil && (rec.Manual || n.RunID == "" || n.RunID == rec.RunID && n.State == stateRunning):
 		return rec
 	case n.State == stateRunning:
 		return &record{note: n}

@@ -79,7 +79,7 @@ func marked(pid int) bool {
 
 // Who only has a file of run/ open is left alone when a handler is ended.
 func TestBystander(t *testing.T) {
-	for _, order := range []string{"handler", "guard supervisor handler"} {
+	for _, order := range []string{"handler", "standby supervisor handler"} {
 		t.Run(order, func(t *testing.T) {
 			b := newBench(t)
 			at, leave := b.fifo("at"), b.fifo("leave")
@@ -87,8 +87,8 @@ func TestBystander(t *testing.T) {
 			b.push("s")
 			b.dispatch(Options{})
 			first := at.numbers()
-			b.awaitLog("guarded by", 1)
-			reader := exec.Command("tail", "-f", b.r.treePath("c"), b.r.lockPath("c"), b.r.recordPath("c"))
+			b.awaitLog("standby pid=", 1)
+			reader := exec.Command("tail", "-f", b.r.treeLockPath("c"), b.r.handlerLockPath("c"), b.r.recordPath("c"))
 			if err := reader.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestBystander(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, mode := range []string{modeGuard, modeWork} {
+				for _, mode := range []string{modeStandby, modeWork} {
 					for _, p := range list {
 						if p.mode == mode {
 							b.kill(p.pid)
@@ -136,7 +136,7 @@ func TestBystander(t *testing.T) {
 // When run/ is deleted while a handler runs, whatever comes does not start another
 // one beside it, whether its supervisor lives or not; and nothing is left behind.
 func TestRunDeleted(t *testing.T) {
-	for _, also := range []string{"", "supervisor", "guard supervisor"} {
+	for _, also := range []string{"", "supervisor", "standby supervisor"} {
 		t.Run("also killed: "+also, func(t *testing.T) {
 			b := newBench(t)
 			at, leave := b.fifo("at"), b.fifo("leave")
@@ -144,7 +144,7 @@ func TestRunDeleted(t *testing.T) {
 			b.push("s")
 			b.dispatch(Options{})
 			first := at.numbers()
-			b.awaitLog("guarded by", 1)
+			b.awaitLog("standby pid=", 1)
 			if err := os.RemoveAll(b.r.run); err != nil {
 				t.Fatal(err)
 			}
@@ -152,9 +152,9 @@ func TestRunDeleted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, mode := range []string{modeGuard, modeWork} {
+			for _, mode := range []string{modeStandby, modeWork} {
 				for _, p := range list {
-					if p.mode == mode && (strings.Contains(also, "guard") || mode == modeWork && also != "") {
+					if p.mode == mode && (strings.Contains(also, "standby") || mode == modeWork && also != "") {
 						b.kill(p.pid)
 						awaitDeath(t.Context(), p.pid)
 					}
@@ -217,14 +217,14 @@ func wakes(fd string) error {
 	return exec.Command("/bin/sh", "-c", "if [ -e /proc/self/fd/"+fd+" ]; then echo kept; else echo gone; fi > \"$D/kept\"").Run()
 }
 
-// A process that holds a consumer's turn and is killed leaves nobody at work beside
+// A process that has a ConsumerLock and is killed leaves nobody at work beside
 // the handler that follows.
 func TestTurnIsKilled(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: `[ -n "$(tr -d '\0' 2>/dev/null < /proc/$(cat "$D/left")/cmdline)" ] && echo "not alone" > "$D/at"; ` + drain + `; echo done > "$D/at"`})
 	b.push("s")
-	holder := b.command("turn", b.t.Dir(), "c")
+	holder := b.command("lock", b.t.Dir(), "c")
 	out, err := holder.StdoutPipe()
 	if err == nil {
 		err = holder.Start()
@@ -256,13 +256,13 @@ func TestTurnIsKilled(t *testing.T) {
 	}
 }
 
-// holdTurn takes a turn and starts a process for it, which goes on.
-func holdTurn(dir, consumer string) error {
+// holdConsumer locks a consumer and starts a process for it, which goes on.
+func holdConsumer(dir, consumer string) error {
 	t, err := engine.Open(dir)
 	if err != nil {
 		return err
 	}
-	turn, err := TakeTurn(context.Background(), t, consumer)
+	turn, err := LockConsumer(context.Background(), t, consumer)
 	if err != nil {
 		return err
 	}

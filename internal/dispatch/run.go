@@ -19,13 +19,13 @@ import (
 // supervisor of the others when they finish. It returns as soon as it has
 // handed over.
 //
-// When a resident process serves the thread, Run leaves all that to it.
+// When a server serves the thread, Run leaves all that to it.
 //
 // A consumer that cannot be started is logged and does not stop the others; the
 // first such error is returned. Run returns an OwnerError, having started nothing,
 // in a thread of another account, and ErrBusy after the engine's wait.
 func Run(ctx context.Context, t *engine.Thread, o Options) error {
-	r := newRoom(t, o)
+	r := newDispatcher(t, o)
 	if err := Own(t.Dir()); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func Run(ctx context.Context, t *engine.Thread, o Options) error {
 // over: has started, or left to others, whatever it saw. One that is killed before is
 // started again. One that others keep from looking goes on when dispatch returns
 // ErrBusy.
-func (r *room) dispatch(ctx context.Context) error {
+func (r *dispatcher) dispatch(ctx context.Context) error {
 	for try := 1; ; try++ {
 		due, err := r.due(ctx)
 		if err != nil {
@@ -79,8 +79,8 @@ func (r *room) dispatch(ctx context.Context) error {
 			return err
 		}
 		err = start(cmd)
-		switch handedOver, late := await(handOverTime); {
-		case late:
+		switch handedOver, timedOut := await(handOverTime); {
+		case timedOut:
 			return engine.ErrBusy
 		case handedOver || err != nil || try == maxTries:
 			return err
@@ -94,7 +94,7 @@ const handOverTime = 4 * time.Second
 
 // checkLogs returns an error if handlers that were started cannot write their
 // logs, and so do not run.
-func (r *room) checkLogs() error {
+func (r *dispatcher) checkLogs() error {
 	for _, dir := range []string{"logs", filepath.Join("logs", "handlers")} {
 		err := accessible(filepath.Join(r.t.Dir(), dir))
 		if errors.Is(err, fs.ErrPermission) {
@@ -106,11 +106,11 @@ func (r *room) checkLogs() error {
 
 // worker returns a supervisor to be started, which does what a dispatch does and
 // stays for as long as a handler runs that it has started.
-func (r *room) worker() (*exec.Cmd, error) { return r.superviseCommand(modeWork) }
+func (r *dispatcher) worker() (*exec.Cmd, error) { return r.superviseCommand(modeWork) }
 
 // superviseCommand returns a process of the given mode for this thread, with further
 // arguments.
-func (r *room) superviseCommand(mode string, args ...string) (*exec.Cmd, error) {
+func (r *dispatcher) superviseCommand(mode string, args ...string) (*exec.Cmd, error) {
 	exe, err := executable()
 	if err != nil {
 		return nil, err
@@ -122,20 +122,20 @@ func (r *room) superviseCommand(mode string, args ...string) (*exec.Cmd, error) 
 	return cmd, nil
 }
 
-// wantAfterPush is wantPending, except for the consumer whose own handler made
+// ruleAfterPush is rulePending, except for the consumer whose own handler made
 // the push: its push of something else is not the "next push" that runs it
 // again, or a handler that answers into its own thread without ever acking
 // would run for ever.
-func (r *room) wantAfterPush(consumer string) want {
+func (r *dispatcher) ruleAfterPush(consumer string) runRule {
 	if r.author() == consumer {
-		return r.wantFresh
+		return r.ruleNew
 	}
-	return r.wantPending
+	return r.rulePending
 }
 
 // author is the consumer in whose handler this process runs, or on whose push's
 // behalf it was started; "" for none.
-func (r *room) author() string {
+func (r *dispatcher) author() string {
 	if r.after != "" {
 		return r.after
 	}
@@ -147,11 +147,11 @@ func (r *room) author() string {
 
 // inHandler reports whether this process belongs to a handler of the thread, or is
 // left of one.
-func (r *room) inHandler() bool {
+func (r *dispatcher) inHandler() bool {
 	return os.Getenv(envRunID) != "" && sameDir(os.Getenv(envDir), r.t.Dir())
 }
 
-func (r *room) logSpawned(c *claim) {
+func (r *dispatcher) logSpawned(c *claim) {
 	r.log.Info("dispatch: consumer=%s spawned handler_cmd=\"%s\"", c.due.Consumer, c.due.Handler)
 }
 

@@ -44,14 +44,14 @@ func TestRunStartsHandler(t *testing.T) {
 		}
 	}
 	// Everything is free, and a free lock is all it takes to run again.
-	for _, path := range []string{b.r.lockPath("a/b"), b.r.busyPath("a/b"), b.r.slotPath(0)} {
+	for _, path := range []string{b.r.handlerLockPath("a/b"), b.r.supervisorLockPath("a/b"), b.r.slotPath(0)} {
 		l, err := lock.Try(path, lock.Exclusive)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		l.Close()
 	}
-	if _, err := os.Lstat(b.r.treePath("a/b")); !os.IsNotExist(err) {
+	if _, err := os.Lstat(b.r.treeLockPath("a/b")); !os.IsNotExist(err) {
 		t.Errorf("tree file: %v", err)
 	}
 	if s := b.state("a/b"); s.Running || s.LastExit != "exit 0" || s.LastExitAt == nil || s.Failures != 0 || s.Stalled || s.Stopped {
@@ -74,7 +74,7 @@ func TestConsumerNames(t *testing.T) {
 		if got := b.acked(name); got != 1 {
 			t.Errorf("%.40q acked %d", name, got)
 		}
-		paths[b.r.lockPath(name)] = true
+		paths[b.r.handlerLockPath(name)] = true
 	}
 	if len(paths) != len(names) {
 		t.Errorf("%d lock files for %d consumers", len(paths), len(names))

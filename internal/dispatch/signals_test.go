@@ -144,7 +144,7 @@ func awaitNobody(ctx context.Context, dir string, verbs ...string) []int {
 }
 
 // process is one of a thread's: its verb, and for supervisors their mode and,
-// for guards, whom they guard.
+// for standbys, whom they stand by for.
 type process struct {
 	pid, parent int
 	verb, mode  string
@@ -229,7 +229,7 @@ func processes(dir string, verbs ...string) ([]process, error) {
 	return c.found, err
 }
 
-// supervisors returns the processes that supervise, guard or dispatch the thread.
+// supervisors returns the processes that supervise, stand by or dispatch the thread.
 func supervisors(dir string) ([]int, error) {
 	c, err := search(dir, []string{superviseVerb, "dispatch"})
 	return c.pids(), err

@@ -148,7 +148,7 @@ func (s *soak) storm(pushing, killing time.Duration, dispatches bool) {
 }
 
 // killOne kills a process of the thread. Without dispatches, it spares them and
-// the supervisors that they have only just started, which have no guard yet:
+// the supervisors that they have only just started, which have no standby yet:
 // what only one process knows is lost with it.
 func (s *soak) killOne(dispatches bool) {
 	list, err := processes(s.t.Dir(), superviseVerb, "dispatch", "toil")
@@ -156,15 +156,15 @@ func (s *soak) killOne(dispatches bool) {
 		s.Error(err)
 		return
 	}
-	guarded := map[int]bool{}
+	hasStandby := map[int]bool{}
 	for _, p := range list {
-		if p.verb == superviseVerb && p.mode == modeGuard {
-			guarded[p.parent] = true
+		if p.verb == superviseVerb && p.mode == modeStandby {
+			hasStandby[p.parent] = true
 		}
 	}
 	for _, i := range rand.Perm(len(list)) {
 		p := list[i]
-		spare := p.verb == "dispatch" || p.verb == superviseVerb && !guarded[p.pid] && (p.mode == modeWork || !alive(p.parent))
+		spare := p.verb == "dispatch" || p.verb == superviseVerb && !hasStandby[p.pid] && (p.mode == modeWork || !alive(p.parent))
 		if spare && !dispatches {
 			continue
 		}

@@ -36,12 +36,12 @@ type State struct {
 // Status returns what is known of a consumer's handler. It changes nothing, and
 // it holds up no dispatch. An unknown consumer has the zero State.
 func Status(t *engine.Thread, consumer string) (State, error) {
-	r := newRoom(t, Options{})
+	r := newDispatcher(t, Options{})
 	n := r.readNote(consumer)
-	engaged := false
+	supervised := false
 	// The probe would create the file.
-	if _, err := os.Lstat(r.busyPath(consumer)); err == nil {
-		if engaged, err = r.engaged(consumer); err != nil {
+	if _, err := os.Lstat(r.supervisorLockPath(consumer)); err == nil {
+		if supervised, err = r.supervised(consumer); err != nil {
 			return State{}, err
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
@@ -50,9 +50,9 @@ func Status(t *engine.Thread, consumer string) (State, error) {
 	s := State{LastExit: n.Exit, LastExitAt: n.EndedAt, Failures: n.Failures}
 	s.Stalled, s.Stopped, s.Left = n.State == stateStalled, n.State == stateStopped, n.State == stateLeft
 	switch {
-	case n.State == stateRunning && engaged:
+	case n.State == stateRunning && supervised:
 		s.Running, s.RunID, s.RunningSince = true, n.RunID, &n.StartedAt
-	case n.State == stateWaiting && engaged:
+	case n.State == stateWaiting && supervised:
 		s.RetryAt = n.RetryAt
 	case n.State == stateRunning || n.State == stateWaiting:
 		s.Interrupted = true
@@ -60,13 +60,15 @@ func Status(t *engine.Thread, consumer string) (State, error) {
 	return s, nil
 }
 
-// engaged reports whether a supervisor runs the consumer or waits to retry it.
+// supervised reports whether a supervisor runs the consumer or waits to retry it.
 // Both this question and others like it take the lock shared, so that askers do
 // not see each other; a supervisor that takes it waits until they are gone.
-func (r *room) engaged(consumer string) (bool, error) { return isHeld(r.busyPath(consumer)) }
+func (r *dispatcher) supervised(consumer string) (bool, error) {
+	return isHeld(r.supervisorLockPath(consumer))
+}
 
-func isHeld(busyPath string) (bool, error) {
-	l, err := lock.Try(busyPath, lock.Shared)
+func isHeld(path string) (bool, error) {
+	l, err := lock.Try(path, lock.Shared)
 	if errors.Is(err, lock.ErrHeld) {
 		return true, nil
 	}

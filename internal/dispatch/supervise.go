@@ -14,12 +14,12 @@ import (
 // Supervise takes.
 const superviseVerb = "supervise"
 
-// What Supervise can be told to do: its first argument.
+// The first argument of Supervise. Programs of other versions use the same.
 const (
-	modeWork  = "work"  // run whatever is due
-	modeGuard = "guard" // take over when the supervisor at the other end of the link dies
-	modeWake  = "wake"  // that, after a push, and tell notifier, and wait for what is scheduled soon
-	modeHost  = "host"  // guard a resident process: take over in all of its threads
+	modeWork          = "work"  // run whatever is due
+	modeStandby       = "guard" // stand by, and take over when the supervisor at the other end of the link dies
+	modeWake          = "wake"  // that, after a push, and tell notifier, and wait for what is scheduled soon
+	modeServerStandby = "host"  // stand by for a server, and take over in all of its threads
 )
 
 // Supervise is the body of the hidden subcommand. It expects to be a process of
@@ -68,15 +68,15 @@ func Supervise(ctx context.Context, args []string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
 	closeInherited()
-	if args[0] == modeHost {
-		return guardHost(ctx, parent)
+	if args[0] == modeServerStandby {
+		return runServerStandby(ctx, parent)
 	}
 	t, err := openThread(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
-	r := newRoom(t, o)
+	r := newDispatcher(t, o)
 	r.takeovers, r.after = takeovers, after
 	switch args[0] {
 	case modeWork, modeWake:
@@ -88,8 +88,8 @@ func Supervise(ctx context.Context, args []string) error {
 		} else {
 			err = s.wake(ctx, author)
 		}
-	case modeGuard:
-		err = r.guard(ctx, parent)
+	case modeStandby:
+		err = r.runStandby(ctx, parent)
 	default:
 		err = errors.New("supervise: unknown mode " + args[0])
 	}

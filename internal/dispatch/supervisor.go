@@ -7,34 +7,33 @@ import (
 	"time"
 
 	"thread/engine"
-	"thread/internal/planted"
 	"thread/lock"
 )
 
-// passing is called at points where the tests stop a process.
-var passing = func(point string) {}
+// testPoint is called at points where the tests stop a process.
+var testPoint = func(point string) {}
 
 // supervisor runs handlers, each in a goroutine of its own. It holds a consumer's
 // locks and a slot only while its handler runs; while one waits to be retried it holds
-// only that consumer's busy lock, and others run.
+// only that consumer's supervisor lock, and others run.
 type supervisor struct {
-	*room
-	queue   []engine.Due       // seen due, not looked at again yet
-	lost    []string           // consumers whose handlers have lost their supervisor, for the first look
-	waiting map[string]*waiter // to be retried
-	running int
-	ended   chan ended
-	first   bool // the look that answers a push: see next
-	guard   *guardian
-	guarded bool
-	ready   *os.File // tells a dispatch that it was handed over, nil when it is or nobody waits
-	host    *Host    // nil in a process of its own
+	*dispatcher
+	queue          []engine.Due       // seen due, not looked at again yet
+	lost           []string           // consumers whose handlers have lost their supervisor, for the first look
+	waiting        map[string]*waiter // to be retried
+	running        int
+	ended          chan ended
+	first          bool // the look that answers a push: see next
+	standby        *standby
+	standbyStarted bool
+	ready          *os.File // tells a dispatch that it was handed over, nil when it is or nobody waits
+	hooks          *Hooks   // nil in a process of its own
 }
 
 type waiter struct {
-	at   time.Time
-	busy *lock.File
-	note note
+	at             time.Time
+	supervisorLock *lock.File
+	note           note
 }
 
 // ended is what came of one run.
@@ -44,25 +43,25 @@ type ended struct {
 	err      error
 }
 
-func newSupervisor(r *room) *supervisor {
+func newSupervisor(r *dispatcher) *supervisor {
 	s := &supervisor{}
 	s.begin(r)
 	return s
 }
 
-func (s *supervisor) begin(r *room) {
-	s.room, s.waiting, s.ended, s.guard = r, map[string]*waiter{}, make(chan ended), newGuardian(r)
+func (s *supervisor) begin(r *dispatcher) {
+	s.dispatcher, s.waiting, s.ended, s.standby = r, map[string]*waiter{}, make(chan ended), newStandby(r)
 }
 
 // work runs every consumer that it finds due, until a look after the last release
 // finds none and no retry is left.
 //
 // When the thread cannot be read, work tries again with the back-off, and then
-// ends; the next push starts afresh. When ctx ends, so does work, and the guard
+// ends; the next push starts afresh. When ctx ends, so does work, and the standby
 // takes over.
 func (s *supervisor) work(ctx context.Context) error {
 	if s.takeovers > 0 {
-		s.beGuarded(ctx)
+		s.startStandby(ctx)
 	}
 	var err error
 	for failures := 0; ; {
@@ -125,49 +124,49 @@ func (s *supervisor) await(ctx context.Context, again <-chan time.Time) error {
 
 // run begins to serve a claim.
 func (s *supervisor) run(ctx context.Context, c *claim) {
-	s.beGuarded(ctx)
+	s.startStandby(ctx)
 	if c.lost == nil {
 		s.logSpawned(c)
 	}
 	s.running++
 	go func() {
-		w, err := s.serve(ctx, c)
+		w, err := s.attempt(ctx, c)
 		s.ended <- ended{c.due.Consumer, w, err}
 	}()
 }
 
-// beGuarded sees to it that a guard is there before anything is done that would have
-// to be taken over.
-func (s *supervisor) beGuarded(ctx context.Context) {
-	if s.guarded {
+// startStandby starts the standby before anything is done that would have to be taken
+// over.
+func (s *supervisor) startStandby(ctx context.Context) {
+	if s.standbyStarted {
 		return
 	}
-	s.guarded = true
-	s.guard.start() // model: guard
-	s.say()
-	wait(ctx, pause(s.takeovers))
-	passing("working")
+	s.standbyStarted = true
+	s.standby.start() // model: standby
+	s.confirm()
+	wait(ctx, takeoverDelay(s.takeovers))
+	testPoint("working")
 }
 
-// leave tells the guard that all is done.
+// leave stops the standby, as all is done.
 func (s *supervisor) leave() {
-	if s.guarded {
-		s.guard.dismiss() // model: dismiss
+	if s.standbyStarted {
+		s.standby.stop() // model: stop
 	}
 }
 
 // handedOver lets the dispatch go that has started this process.
 func (s *supervisor) handedOver() {
 	if s.ready != nil {
-		s.say()
+		s.confirm()
 		s.ready.Close()
 		s.ready = nil
 	}
 	s.first = false
 }
 
-// say tells that dispatch that from now on there is somebody who takes over.
-func (s *supervisor) say() {
+// confirm tells that dispatch that from now on there is somebody who takes over.
+func (s *supervisor) confirm() {
 	if s.ready != nil {
 		_, _ = s.ready.Write([]byte{'k'}) // it may be gone
 	}
@@ -194,14 +193,11 @@ func wait(ctx context.Context, d time.Duration) {
 
 // next claims and runs the consumers that have to run, in the order of
 // subscription, until a look at all of them that has begun after the call finds
-// none, there is no slot, or a resident process has taken it upon itself to look.
+// none, there is no slot, or a server has taken it upon itself to look.
 //
 // The first look of a process that a push has started answers that push: also what
 // was left to the next push runs.
 func (s *supervisor) next(ctx context.Context) error {
-	if planted.Bug("no look after the release") && !s.first {
-		return nil
-	}
 	if err := s.prepare(); err != nil {
 		return err
 	}
@@ -213,26 +209,26 @@ func (s *supervisor) next(ctx context.Context) error {
 	for fresh := false; ; {
 		for len(s.queue) > 0 {
 			d := s.queue[0]
-			wanted := s.wantFresh
+			rule := s.ruleNew
 			if first {
-				wanted = s.wantAfterPush(d.Consumer)
+				rule = s.ruleAfterPush(d.Consumer)
 			}
-			c, a, err := s.claim(ctx, d.Consumer, wanted)
+			c, a, err := s.claim(ctx, d.Consumer, rule)
 			switch {
 			case err != nil:
 				s.report(d.Consumer, err)
-			case a == slotless:
+			case a == noSlot:
 				if first {
 					s.log.Info("dispatch: consumer=%s waits for a slot, with up to %d after it: %d handlers are running", d.Consumer, len(s.queue)-1, s.max)
 				}
 				return nil
-			case a == undecided:
+			case a == recheck:
 				fresh = false
 			case a == claimed:
 				s.run(ctx, c)
 			case a == held && first && s.first:
 				s.log.Info("dispatch: consumer=%s skipped (lock held)", d.Consumer)
-			case a == engaged && first && s.first:
+			case a == retrying && first && s.first:
 				s.log.Info("dispatch: consumer=%s skipped (waiting to retry)", d.Consumer)
 			}
 			s.queue = s.queue[1:]
@@ -241,7 +237,7 @@ func (s *supervisor) next(ctx context.Context) error {
 			return nil
 		}
 		// Not the first look of a process: that was made by the dispatch, or is the
-		// answer to a push that a resident process did not get.
+		// answer to a push that a server did not get.
 		if !first && s.ping(pingLook, "") {
 			return nil
 		}
@@ -259,7 +255,7 @@ func (s *supervisor) next(ctx context.Context) error {
 		}
 		fresh = true
 		if len(s.queue) > 0 {
-			passing("looked")
+			testPoint("looked")
 		}
 	}
 }
@@ -287,15 +283,15 @@ func (s *supervisor) settle(c *claim, n note, e ending) (*waiter, error) {
 	// killed between, the note is of the same run.
 	err := s.writeNote(consumer, n)
 	err = errors.Join(err, c.record.File().Truncate(0))
-	passing("decided")
+	testPoint("decided")
 	var w *waiter
 	switch v {
 	case again:
 		s.log.Info("supervise: consumer=%s runs again: events are pending", consumer)
 	case retry:
 		s.log.Warn("supervise: consumer=%s runs again in %v: %s", consumer, delay, n.Exit)
-		w = &waiter{at: at, busy: c.busy, note: n}
-		c.busy = nil
+		w = &waiter{at: at, supervisorLock: c.supervisorLock, note: n}
+		c.supervisorLock = nil
 	case stopped:
 		s.log.Warn("supervise: consumer=%s stopped: its handler left its events unread; the next push runs it", consumer)
 	case stalled:
@@ -322,16 +318,16 @@ func (s *supervisor) nextRetry() (consumer string) {
 func (s *supervisor) resume(ctx context.Context, consumer string) (*claim, error) {
 	w := s.waiting[consumer]
 	delete(s.waiting, consumer)
-	c := &claim{busy: w.busy, note: w.note}
+	c := &claim{supervisorLock: w.supervisorLock, note: w.note}
 	err := s.prepare()
-	if named, _ := lock.Names(s.busyPath(consumer), w.busy.File()); !named && err == nil {
+	if same, _ := lock.Names(s.supervisorLockPath(consumer), w.supervisorLock.File()); !same && err == nil {
 		// run/ was deleted: whoever has come meanwhile did not see that it waits.
 		c.drop()
 		return nil, nil
 	}
 	if err == nil {
-		// Who holds the lock now is about to find that busy is held.
-		c.lock, err = lock.Open(ctx, s.lockPath(consumer), lock.Exclusive)
+		// Who holds the lock now is about to find that the supervisor lock is held.
+		c.lock, err = lock.Open(ctx, s.handlerLockPath(consumer), lock.Exclusive)
 	}
 	if err == nil {
 		if c.record, err = s.tryRecord(consumer); errors.Is(err, lock.ErrHeld) {

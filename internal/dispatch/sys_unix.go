@@ -18,12 +18,6 @@ import (
 	"thread/lock"
 )
 
-// A symbolic link is not followed, and a named pipe is not waited for.
-const (
-	openNoFollow = syscall.O_NOFOLLOW
-	openNoWait   = syscall.O_NONBLOCK
-)
-
 // shell runs handlers. It is found without a PATH, as a push from a timer or from
 // env -i has none.
 const shell = "/bin/sh"
@@ -91,15 +85,15 @@ const readyFD = 3
 
 // withReady lets cmd tell when it has handed over. The wait that it returns is to
 // be called when cmd has been started, or could not be; it reports whether cmd came so
-// far that somebody takes over from it, or was late.
-func withReady(cmd *exec.Cmd) (await func(limit time.Duration) (handedOver, late bool), err error) {
+// far that somebody takes over from it, or timed out.
+func withReady(cmd *exec.Cmd) (await func(limit time.Duration) (handedOver, timedOut bool), err error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	cmd.ExtraFiles = []*os.File{writer}
 	cmd.Args = append(cmd.Args, "-ready", "yes")
-	return func(limit time.Duration) (handedOver, late bool) {
+	return func(limit time.Duration) (handedOver, timedOut bool) {
 		writer.Close()
 		defer reader.Close()
 		_ = reader.SetReadDeadline(time.Now().Add(limit))
@@ -157,15 +151,15 @@ func treeFDBelow(limit uint64) int {
 	return max(int(limit)-above, least)
 }
 
-// tree is a held tree lock, see the package comment. That of a handler that was
+// treeLock is a held tree lock, see the package comment. That of a handler that was
 // adopted is held by its processes alone, and lock is nil.
-type tree struct {
+type treeLock struct {
 	path string
 	lock *lock.File
 }
 
 // attach makes cmd inherit the lock.
-func (t *tree) attach(cmd *exec.Cmd) {
+func (t *treeLock) attach(cmd *exec.Cmd) {
 	fd := treeFD
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
@@ -175,12 +169,12 @@ func (t *tree) attach(cmd *exec.Cmd) {
 	cmd.ExtraFiles[fd-3] = t.lock.File()
 }
 
-// leave gives the lock back, also in the name of all who have inherited it: the
+// release releases the lock, also for all who have inherited it: the
 // next handler gets a new file.
-func (t *tree) leave() {
+func (t *treeLock) release() {
 	os.Remove(t.path)
 	release(t.lock)
 }
 
 // abandon leaves the lock to those who have inherited it.
-func (t *tree) abandon() { t.lock.Close() }
+func (t *treeLock) abandon() { t.lock.Close() }

@@ -11,12 +11,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Windows has no O_NOFOLLOW; making a symbolic link takes a privilege there.
-const (
-	openNoFollow = 0
-	openNoWait   = 0
-)
-
 const shell = "sh"
 
 func detach(cmd *exec.Cmd) {
@@ -46,44 +40,14 @@ func exitText(p *os.ProcessState) string { return "exit " + strconv.Itoa(p.ExitC
 // processes: at a time limit only the shell ends, and a handler whose supervisor was
 // killed goes on unseen. See docs/DISPATCH.md.
 
-func adoptOrphans()     {}
-func reapOrphans()      {}
-func countOrphans() int { return 0 }
+type treeLock struct{ path string }
 
-type remains struct {
-	runID  string
-	leader int
-	kin    *kin
-	began  uint64
+func (r *dispatcher) lockTree(context.Context, string, remains, time.Duration) (*treeLock, error) {
+	return &treeLock{}, nil
 }
-
-type tree struct{ path string }
-
-func (r *room) evict(context.Context, string, remains, time.Duration) error { return nil }
-func (r *room) takeTree(context.Context, string, remains, time.Duration) (*tree, error) {
-	return &tree{}, nil
-}
-func (t *tree) attach(*exec.Cmd) {}
-func (t *tree) leave()           {}
-func (t *tree) abandon()         {}
-
-type leader struct {
-	p       *os.Process
-	elapsed time.Duration
-}
-
-func findLeader(*record) *leader { return nil }
-func (l *leader) wait()          {}
-func (l *leader) terminate()     {}
-func (l *leader) kill()          {}
-
-func reopenOutput(*record) *os.File { return nil }
-func (o *output) inode() uint64     { return 0 }
-
-func beganAt(int) uint64 { return 0 }
-
-// endedBySignal is not asked before the process is waited for: nothing is evicted here.
-func endedBySignal(int) bool { return false }
+func (t *treeLock) attach(*exec.Cmd) {}
+func (t *treeLock) release()         {}
+func (t *treeLock) abandon()         {}
 
 // awaitExit returns when the process has ended.
 func awaitExit(pid int) {

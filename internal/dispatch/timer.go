@@ -14,7 +14,7 @@ import (
 
 // # What is scheduled soon
 //
-// Without a resident process, the detached dispatch of the command that schedules
+// Without a server, the detached dispatch of the command that schedules
 // an event waits until that falls due, if that is within MaxTimerWait. There is one
 // such process of a thread, which holds run/.timer.lock; it has the socket
 // run/.timer, through which it learns of earlier times. It sleeps in between, and
@@ -38,7 +38,7 @@ const (
 // resident process of the thread, or the one that waits; without either it starts
 // one that waits. It reports whether somebody will release the event at its time.
 func Rescheduled(ctx context.Context, t *engine.Thread, at time.Time) (awaited bool, err error) {
-	r := newRoom(t, Options{})
+	r := newDispatcher(t, Options{})
 	switch {
 	case r.ping(pingSchedule, ""):
 		return true, nil
@@ -51,16 +51,16 @@ func Rescheduled(ctx context.Context, t *engine.Thread, at time.Time) (awaited b
 	return err == nil, err
 }
 
-// RescheduledForever is Rescheduled for what is repeated: only a resident process
+// RescheduledForever is Rescheduled for what is repeated: only a server
 // attends to that.
 func RescheduledForever(t *engine.Thread) (awaited bool) {
-	return newRoom(t, Options{}).ping(pingSchedule, "")
+	return newDispatcher(t, Options{}).ping(pingSchedule, "")
 }
 
 // awaitScheduled waits for delayed events that fall due soon and releases them,
 // until there is none, or somebody else does so. The engine starts a dispatch for
 // what is released.
-func (r *room) awaitScheduled(ctx context.Context) error {
+func (r *dispatcher) awaitScheduled(ctx context.Context) error {
 	for failures := 0; ; {
 		at, err := r.nextDelayed(ctx)
 		if at.IsZero() || err != nil {
@@ -97,7 +97,7 @@ func (r *room) awaitScheduled(ctx context.Context) error {
 var errUnreleased = errors.New("a delayed event is due and could not be released")
 
 // holdTimer waits, with the lock, until something is due or there is news.
-func (r *room) holdTimer(ctx context.Context) error {
+func (r *dispatcher) holdTimer(ctx context.Context) error {
 	pings, err := r.listenAt(timerSocket)
 	if err != nil {
 		return err
@@ -129,9 +129,9 @@ func (r *room) holdTimer(ctx context.Context) error {
 }
 
 // nextDelayed releases what is due, and returns when the next delayed event is: zero
-// if that is far away, or a resident process attends to it.
-func (r *room) nextDelayed(ctx context.Context) (at time.Time, err error) {
-	next, err := patiently(ctx, r, func() ([]engine.Delayed, error) { return r.t.Delayed(ctx, 1) })
+// if that is far away, or a server attends to it.
+func (r *dispatcher) nextDelayed(ctx context.Context) (at time.Time, err error) {
+	next, err := retryBusy(ctx, r, func() ([]engine.Delayed, error) { return r.t.Delayed(ctx, 1) })
 	if err != nil || len(next) == 0 || time.Until(next[0].At) > MaxTimerWait || r.ping(pingSchedule, "") {
 		return time.Time{}, err
 	}

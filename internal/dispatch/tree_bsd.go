@@ -4,7 +4,6 @@ package dispatch
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,48 +14,15 @@ import (
 // There is no exact way here to find the processes of a handler: their end is
 // waited for, which the tree lock tells. A healthy handler goes on, too.
 
-func adoptOrphans()     {}
-func reapOrphans()      {}
-func countOrphans() int { return 0 }
-
-type remains struct {
-	runID  string
-	leader int
-	kin    *kin
-	began  uint64
-}
-
-func (r *room) evict(context.Context, string, remains, time.Duration) error { return nil }
-
-// takeTree takes the consumer's tree lock. While it is held, a handler has not ended.
-func (r *room) takeTree(ctx context.Context, consumer string, _ remains, _ time.Duration) (*tree, error) {
-	path := r.treePath(consumer)
+// lockTree takes the consumer's tree lock. While it is held, a handler has not ended.
+func (r *dispatcher) lockTree(ctx context.Context, consumer string, _ remains, _ time.Duration) (*treeLock, error) {
+	path := r.treeLockPath(consumer)
 	l, err := lock.Open(ctx, path, lock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
-	return &tree{path: path, lock: l}, nil
+	return &treeLock{path: path, lock: l}, nil
 }
-
-// leader is the first process of a handler whose supervisor was killed; it cannot
-// be told from another one here.
-type leader struct {
-	p       *os.Process
-	elapsed time.Duration
-}
-
-func findLeader(*record) *leader { return nil }
-func (l *leader) wait()          {}
-func (l *leader) terminate()     {}
-func (l *leader) kill()          {}
-
-func reopenOutput(*record) *os.File { return nil }
-func (o *output) inode() uint64     { return 0 }
-
-func beganAt(int) uint64 { return 0 }
-
-// endedBySignal is not asked before the process is waited for: nothing is evicted here.
-func endedBySignal(int) bool { return false }
 
 // awaitExit returns when the process, a child or the parent, has ended, and
 // leaves a child to be waited for: until then, its process group's number is not

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"thread/internal/planted"
 	"thread/lock"
 )
 
@@ -29,9 +27,9 @@ func adoptOrphans() {
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
 		return // they go to init, and are found by the name of their run
 	}
-	family.Lock()
-	family.adopts = true
-	family.Unlock()
+	children.Lock()
+	children.adopts = true
+	children.Unlock()
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	go func() {
@@ -41,16 +39,16 @@ func adoptOrphans() {
 	}()
 }
 
-// orphans returns the children that are not of the family. The caller holds family.
+// orphans returns the child processes that are not in children, which the caller has locked.
 func orphans() (list []int) {
-	if !family.adopts {
+	if !children.adopts {
 		return nil
 	}
 	tasks, _ := filepath.Glob("/proc/self/task/*/children") // a kernel without it: they stay until we end
 	for _, path := range tasks {
 		text, _ := os.ReadFile(path)
 		for _, word := range strings.Fields(string(text)) {
-			if pid, err := strconv.Atoi(word); err == nil && !family.pids[pid] {
+			if pid, err := strconv.Atoi(word); err == nil && !children.pids[pid] {
 				list = append(list, pid)
 			}
 		}
@@ -59,8 +57,8 @@ func orphans() (list []int) {
 }
 
 func reapOrphans() {
-	family.Lock()
-	defer family.Unlock()
+	children.Lock()
+	defer children.Unlock()
 	for _, pid := range orphans() {
 		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 	}
@@ -68,8 +66,8 @@ func reapOrphans() {
 
 func countOrphans() int {
 	reapOrphans()
-	family.Lock()
-	defer family.Unlock()
+	children.Lock()
+	defer children.Unlock()
 	return len(orphans())
 }
 
@@ -80,48 +78,13 @@ func countOrphans() int {
 //   - the session of the handler's first process, while that is not waited for
 //   - a descriptor by which the tree lock is held: a mere descriptor of that
 //     file is that of a bystander
-//   - our child, and no child of ours: an orphan, see kin
+//   - our child, and no child of ours: an orphan, see orphanScope
 type remains struct {
-	runID  string
-	leader int // a child of ours that has ended and is not waited for; 0: there is none
-	kin    *kin
-	began  uint64 // orphans of before are others'
-	tree   string // "": nobody holds it
-}
-
-// procStat is what /proc/PID/stat says of a process.
-type procStat struct {
-	pid, parent, session int
-	began                uint64 // ticks since the system's start
-}
-
-func readProcStat(pid int) (p procStat, ok bool) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return p, false
-	}
-	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(f) < 20 || f[0][0] == 'Z' || f[0][0] == 'X' {
-		return p, false
-	}
-	p.pid = pid
-	p.parent, _ = strconv.Atoi(string(f[1]))
-	p.session, _ = strconv.Atoi(string(f[3]))
-	p.began, err = strconv.ParseUint(string(f[19]), 10, 64)
-	return p, err == nil
-}
-
-// runOf returns the run id in a process's environment, and whether there is one
-// and may be read.
-func runOf(pid int) (string, bool) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return "", false
-	}
-	name := []byte("\x00" + envRunID + "=")
-	_, rest, ok := bytes.Cut(append([]byte{0}, text...), name)
-	id, _, _ := bytes.Cut(rest, []byte{0})
-	return string(id), ok
+	runID   string
+	leader  int // a child of ours that has ended and is not waited for; 0: there is none
+	orphans *orphanScope
+	began   uint64 // orphans of before are others'
+	tree    string // "": nobody holds it
 }
 
 // find returns the processes that are left, each pinned.
@@ -135,7 +98,7 @@ func (q *remains) find() (left []*os.Process) {
 			}
 		}
 	}
-	certain := q.kin != nil && q.kin.certain()
+	certain := q.orphans != nil && q.orphans.certain()
 	var tree unix.Stat_t
 	if q.tree != "" && unix.Stat(q.tree, &tree) != nil {
 		q.tree = ""
@@ -158,7 +121,7 @@ func (q *remains) find() (left []*os.Process) {
 			is = id == q.runID && id != ""
 		case q.leader != 0 && p.session == q.leader:
 			is = true
-		case inFamily(pid):
+		case isChild(pid):
 		case q.tree != "" && holds(pid, &tree):
 			is = true
 		case p.parent == os.Getpid():
@@ -187,29 +150,10 @@ func (q *remains) find() (left []*os.Process) {
 	return left
 }
 
-// holds reports whether one of the process's descriptors of the file has its lock.
-func holds(pid int, want *unix.Stat_t) bool {
-	dir := "/proc/" + strconv.Itoa(pid)
-	fds, _ := os.ReadDir(dir + "/fd") // not ours: nothing
-	for _, fd := range fds {
-		var got unix.Stat_t
-		if unix.Stat(dir+"/fd/"+fd.Name(), &got) != nil || got.Dev != want.Dev || got.Ino != want.Ino {
-			continue
-		}
-		if info, _ := os.ReadFile(dir + "/fdinfo/" + fd.Name()); bytes.Contains(info, []byte("FLOCK")) {
-			return true
-		}
-	}
-	return false
-}
-
 // evict ends what is left of a handler, and returns when it has ended: with SIGTERM,
 // and SIGKILL when grace is over. Two searches in a row have to find nobody, as one
 // may miss a process that is started and whose parent ends meanwhile.
-func (r *room) evict(ctx context.Context, consumer string, q remains, grace time.Duration) error {
-	if planted.Bug("old handler left alone") {
-		return nil
-	}
+func (r *dispatcher) evict(ctx context.Context, consumer string, q remains, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	said := map[int]bool{}
 	for nobody, pause := 0, evictPause; nobody < 2; {
@@ -254,15 +198,12 @@ func suffix(err error) string {
 	return ": " + err.Error()
 }
 
-// takeTree takes the consumer's tree lock. Who holds it is of a handler that has
-// not ended by itself; what is left of that is ended, and has ended when takeTree
+// lockTree takes the consumer's tree lock. Who holds it is of a handler that has
+// not ended by itself; what is left of that is ended, and has ended when lockTree
 // returns. Who holds it and cannot be found is waited for.
-func (r *room) takeTree(ctx context.Context, consumer string, q remains, grace time.Duration) (*tree, error) {
-	t := &tree{path: r.treePath(consumer)}
+func (r *dispatcher) lockTree(ctx context.Context, consumer string, q remains, grace time.Duration) (*treeLock, error) {
+	t := &treeLock{path: r.treeLockPath(consumer)}
 	for waits := false; ; waits = true {
-		if planted.Bug("old handler left alone") {
-			_ = os.Remove(t.path) // the next lock is of another file
-		}
 		l, err := lock.Try(t.path, lock.Exclusive)
 		if errors.Is(err, lock.ErrHeld) {
 			q.tree = t.path
@@ -298,9 +239,6 @@ type leader struct {
 // findLeader returns the handler's first process if it still runs: the one that
 // was noted, by its number and its start, unless the environment names another run.
 func findLeader(rec *record) *leader {
-	if planted.Bug("old handler left alone") {
-		return nil
-	}
 	pid, began := rec.PID, rec.Began
 	if pid == 0 {
 		pid, began = unnotedLeader(rec)
@@ -333,7 +271,7 @@ func findLeader(rec *record) *leader {
 // before it could note which that is: of those with the run's id the first that leads
 // a session, and has lost its parent.
 func unnotedLeader(rec *record) (pid int, began uint64) {
-	if rec.Turn || rec.Consumer == "" {
+	if rec.Manual || rec.Consumer == "" {
 		return 0, 0 // not of a supervisor that notes it
 	}
 	names, _ := filepath.Glob("/proc/[0-9]*")
@@ -391,53 +329,4 @@ func (o *output) inode() uint64 {
 		return 0
 	}
 	return info.Sys().(*syscall.Stat_t).Ino
-}
-
-// beganAt returns what tells a process from a later one of the same number.
-func beganAt(pid int) uint64 {
-	p, _ := readProcStat(pid)
-	return p.began
-}
-
-// endedBySignal reports whether a child that has ended, and is not waited for yet, was
-// killed by a signal.
-func endedBySignal(pid int) bool {
-	var info unix.Siginfo
-	for unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-	}
-	return info.Code == cldKilled || info.Code == cldDumped
-}
-
-// The values of siginfo.si_code for SIGCHLD.
-const (
-	cldKilled = 2
-	cldDumped = 3
-)
-
-// awaitExit returns when the process, a child or the parent, has ended, and
-// leaves a child to be waited for: until then, its process group's number is not
-// given to anybody else.
-func awaitExit(pid int) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil { // Linux before 5.3
-		for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-		}
-		return
-	}
-	defer unix.Close(fd)
-	awaitReadable(fd, time.Time{})
-}
-
-// awaitReadable waits until the descriptor can be read from, or the time; for ever
-// with the zero time.
-func awaitReadable(fd int, until time.Time) {
-	for {
-		ms := -1
-		if !until.IsZero() {
-			ms = max(0, int(time.Until(until).Milliseconds())+1)
-		}
-		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, ms); err != unix.EINTR {
-			return
-		}
-	}
 }

@@ -29,7 +29,7 @@ const notifierCommand = "notifier"
 // notifierLimit bounds the call of notifier. It is not the push that waits.
 var notifierLimit = 2 * time.Second
 
-// Wake sees to it that the handlers are started after a push. A resident process
+// Wake sees to it that the handlers are started after a push. A server
 // that serves the thread is told, which takes one datagram. Without one, Wake
 // starts one detached process that dispatches, tells notifier as the environment
 // variable THREAD_DISPATCH says, and waits for what is scheduled soon; Wake
@@ -40,7 +40,7 @@ var notifierLimit = 2 * time.Second
 //
 // Call it only when the thread has a subscription, else WakeUnsubscribed.
 func Wake(ctx context.Context, t *engine.Thread, source string) error {
-	r := newRoom(t, Options{})
+	r := newDispatcher(t, Options{})
 	if os.Getenv(envDispatch) == wakeNone || r.ping(pingPush, r.author()) {
 		return nil
 	}
@@ -77,7 +77,7 @@ func WakeUnsubscribed(ctx context.Context, t *engine.Thread, source string) erro
 }
 
 // startDispatch starts the detached process of Wake, with further arguments.
-func (r *room) startDispatch(args ...string) error {
+func (r *dispatcher) startDispatch(args ...string) error {
 	cmd, err := r.superviseCommand(modeWake, args...)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *supervisor) wake(ctx context.Context, author string) error {
 }
 
 // notify tells notifier of a dispatch.
-func (r *room) notify(ctx context.Context, author string) {
+func (r *dispatcher) notify(ctx context.Context, author string) {
 	said, err := addTask(ctx, author, r.t.Dir())
 	var failed *exec.ExitError
 	switch {

@@ -99,7 +99,7 @@ func testNotifier(t *testing.T, body, source, log string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{TB: t, t: thread, r: newRoom(thread, Options{}), dir: dir}
+	b := &bench{TB: t, t: thread, r: newDispatcher(thread, Options{}), dir: dir}
 	t.Cleanup(b.settleDown)
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo run >> "$D/runs"; ` + drain})
 	path := b.notifier(body)

@@ -18,7 +18,7 @@ type Place string
 const (
 	PlaceNowhere   Place = "not stored"  // there is no such event
 	PlaceUnmatched Place = "not matched" // the consumer's filter does not select it
-	PlaceBroken    Place = "bad filter"  // the filter is not one, or fails on the event
+	PlaceBroken    Place = "bad filter"  // the filter is invalid, or fails on the event
 	PlaceAcked     Place = "acked"       // at or before the progress
 	PlacePaused    Place = "paused"      // pending, and the subscription is paused
 	PlaceRunning   Place = "running"     // pending, and the handler runs
@@ -63,11 +63,11 @@ func Why(ctx context.Context, t *engine.Thread, consumer string, id int64) (Answ
 		// An event before this one ends the search: none after it is reached.
 		return Answer{PlaceBroken, fmt.Sprintf("It matches, but the filter fails on an unread event, so no handler is started: %v.", d.Err)}, nil
 	default:
-		ahead, err := countBetween(ctx, t, d.Where(), from, id)
+		before, err := countBetween(ctx, t, d.Where(), from, id)
 		if err != nil {
 			return Answer{}, err
 		}
-		return explainPending(ctx, t, d, ahead)
+		return explainPending(ctx, t, d, before)
 	}
 }
 
@@ -104,7 +104,7 @@ func countBetween(ctx context.Context, t *engine.Thread, where string, after, be
 func explainFilter(where string, e *event.Event) (Answer, bool) {
 	whole, err := filter.Compile(where)
 	if err != nil {
-		return Answer{PlaceBroken, fmt.Sprintf("The filter is not one that we accept: %v.", err)}, false
+		return Answer{PlaceBroken, fmt.Sprintf("The filter is invalid: %v.", err)}, false
 	}
 	row := filter.Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
 	if e.Subtype != nil {
@@ -143,14 +143,14 @@ func describe(e *event.Event) string {
 	return fmt.Sprintf("source '%s', type '%s', subtype %s", e.Source, e.Type, subtype)
 }
 
-func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, ahead int64) (Answer, error) {
+func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, before int64) (Answer, error) {
 	s, err := Status(t, d.Consumer)
 	if err != nil {
 		return Answer{}, err
 	}
 	a := Answer{Place: PlacePending}
-	text := fmt.Sprintf("It matches and is unread, behind %d other unread events. ", ahead)
-	if ahead == 0 {
+	text := fmt.Sprintf("It matches and is unread, behind %d other unread events. ", before)
+	if before == 0 {
 		text = "It matches and is the first unread event. "
 	}
 	info, err := t.Info(ctx)
@@ -201,7 +201,7 @@ func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, ahead i
 // explainIdle says who will start a handler of the thread that does not run: what
 // can be seen of it, no guesses.
 func explainIdle(t *engine.Thread) string {
-	r := newRoom(t, Options{})
+	r := newDispatcher(t, Options{})
 	var foreign *OwnerError
 	switch {
 	case errors.As(Own(t.Dir()), &foreign):
@@ -211,14 +211,14 @@ func explainIdle(t *engine.Thread) string {
 	case r.trouble() != nil:
 		return fmt.Sprintf("No handler can be started for it: %v.", r.trouble())
 	}
-	if n := r.countEngaged(); n > 0 {
+	if n := r.countSupervised(); n > 0 {
 		return fmt.Sprintf("No handler runs for it; those of %s of the thread run or wait for a retry, and when one ends, its supervisor looks again. If it is not for want of a slot, thread dispatch starts it.", consumers(n))
 	}
 	return "No handler runs for it. Unless it was pushed a moment ago, nobody is about to start one, as with THREAD_DISPATCH=none; thread dispatch does."
 }
 
 // countEngaged counts the consumers that have a supervisor.
-func (r *room) countEngaged() (n int) {
+func (r *dispatcher) countSupervised() (n int) {
 	paths, _ := filepath.Glob(filepath.Join(r.run, "*.busy"))
 	for _, path := range paths {
 		if held, err := isHeld(path); held && err == nil {

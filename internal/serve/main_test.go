@@ -171,7 +171,7 @@ func (b *bench) serve(o Options) {
 		if err := <-ended; err != nil {
 			b.Error(err)
 		}
-		s.guard.Dismiss()
+		s.standby.Stop()
 	})
 	select {
 	case <-ready:

@@ -205,5 +205,5 @@ func TestDrain(t *testing.T) {
 	if d, err := b.t.DueFor(t.Context(), "d", 0); err != nil || d.First == 0 {
 		t.Errorf("d ran though the server was ending: %+v %v", d, err)
 	}
-	s.guard.Dismiss()
+	s.standby.Stop()
 }

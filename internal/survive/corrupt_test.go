@@ -186,7 +186,7 @@ func TestDamage(t *testing.T) {
 		sum.add(s)
 	}
 	t.Logf("%d damages: %d were named by a command, %d by check alone, %d did not matter; repair saved all in %d and named what was lost in %d",
-		sum.tried, sum.named, sum.checked, sum.harmless, sum.saved, sum.lost)
+		sum.tried, sum.reported, sum.checked, sum.harmless, sum.saved, sum.lost)
 }
 
 // withLetters adds so many dead letters and dedupe keys that their buckets are
@@ -202,11 +202,11 @@ func withLetters(t *testing.T, dir string) {
 	thread(t, "", "consume", "--thread", dir, "--consumer", "broken", "--", "sh", "-c", "exit 65")
 }
 
-type tally struct{ tried, named, checked, harmless, saved, lost int }
+type tally struct{ tried, reported, checked, harmless, saved, lost int }
 
 func (a *tally) add(b tally) {
 	a.tried += b.tried
-	a.named += b.named
+	a.reported += b.reported
 	a.checked += b.checked
 	a.harmless += b.harmless
 	a.saved += b.saved
@@ -285,7 +285,7 @@ func (v *victim) examine(sum *tally) error {
 	}
 	switch {
 	case peek.code != 0:
-		sum.named++
+		sum.reported++
 	case check.code != 0:
 		sum.checked++
 	default:
@@ -336,7 +336,7 @@ func (v *victim) repaired(r result, to string) error {
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
 		return fmt.Errorf("repair: %v: %w", r, err)
 	}
-	named := func(id int64) bool {
+	reported := func(id int64) bool {
 		in := func(l [2]int64) bool { return l[0] <= id && id <= l[1] }
 		return slices.ContainsFunc(report.Lost, in) || slices.ContainsFunc(report.Unknown, in)
 	}
@@ -348,7 +348,7 @@ func (v *victim) repaired(r result, to string) error {
 		switch id := wantID(want); {
 		case len(got) > 0 && got[0] == want:
 			got = got[1:]
-		case !named(id):
+		case !reported(id):
 			return fmt.Errorf("repair says nothing of event %d: %.500s", id, r.stdout)
 		}
 	}

@@ -14,17 +14,17 @@ import (
 )
 
 // disk is a directory as a file system that promises as little as possible would
-// keep it: only what was synced is sure, of a file or of a directory's names. What
+// keep it: only what was synced is certain, of a file or of a directory's names. What
 // was written since may have reached the medium in part, in any order, torn at
 // sectors of 512 bytes.
 type disk struct {
-	names, sure map[string]*file // by path, as programs see them and as a cut leaves them at least
-	changes     []nameChange     // since the directory was synced
+	names, synced map[string]*file // by path, as programs see them and as a cut leaves them at least
+	changes       []nameChange     // since the directory was synced
 }
 
 type file struct {
-	data, sure []byte
-	writes     []fileWrite // since the file was synced
+	data, synced []byte
+	writes       []fileWrite // since the file was synced
 }
 
 type fileWrite struct {
@@ -51,19 +51,19 @@ const sector = 512
 
 // load makes a disk of a directory tree, all of it durable.
 func load(t *testing.T, dir string) *disk {
-	d := &disk{names: map[string]*file{}, sure: map[string]*file{}}
+	d := &disk{names: map[string]*file{}, synced: map[string]*file{}}
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		d.names[path] = &file{data: data, sure: data}
+		d.names[path] = &file{data: data, synced: data}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.sure = maps.Clone(d.names)
+	d.synced = maps.Clone(d.names)
 	return d
 }
 
@@ -106,17 +106,17 @@ func (d *disk) syncDir(dir string) {
 		if filepath.Dir(c.path) != dir {
 			rest = append(rest, c)
 		} else {
-			c.apply(d.sure)
+			c.apply(d.synced)
 		}
 	}
 	d.changes = rest
 }
 
 // cutOff writes what a loss of power could leave into dir, with the paths below
-// root. keep decides for each thing that is not sure whether it reached the
+// root. keep decides for each thing that is not synced whether it reached the
 // medium.
 func (d *disk) cutOff(t *testing.T, root, dir string, r *rand.Rand, keep func() bool) {
-	names := maps.Clone(d.sure)
+	names := maps.Clone(d.synced)
 	for _, c := range d.changes {
 		if keep() {
 			c.apply(names)
@@ -147,7 +147,7 @@ func (d *disk) cutOff(t *testing.T, root, dir string, r *rand.Rand, keep func() 
 // left returns what a cut leaves of a file. A file that only grows is cut
 // somewhere: file systems write its length after its data.
 func (f *file) left(path string, r *rand.Rand, keep func() bool) []byte {
-	data := f.sure
+	data := f.synced
 	if strings.HasSuffix(path, ".jsonl") || strings.HasSuffix(path, ".log") {
 		for _, w := range f.writes {
 			if !keep() {
@@ -274,7 +274,7 @@ func parseStep(call, rest, dir string) (step, bool) {
 		case f == nil:
 			d.syncDir(path)
 		default:
-			f.sure, f.writes = f.data, nil
+			f.synced, f.writes = f.data, nil
 		}
 	}
 	return s, true

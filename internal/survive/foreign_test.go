@@ -115,7 +115,7 @@ func TestDamagedLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := thread(t, "", "peek", "--thread", base, "--last-event-id", "0")
-	healed, named := 0, 0
+	healed, reported := 0, 0
 	for n := range rounds {
 		r := rand.New(rand.NewPCG(7, uint64(n)))
 		text, what := spoilLines(r, bytes.Clone(whole))
@@ -144,13 +144,13 @@ func TestDamagedLines(t *testing.T) {
 				t.Errorf("round %d, %s: healed, and yet: %v", n, what, check)
 			}
 		case check.code == 1 && strings.Contains(check.stdout, "Fault: events.jsonl"):
-			named++
+			reported++
 		case check.code == 0 && onlyOtherLines(string(now), want+next):
 		default:
 			t.Errorf("round %d, %s: events.jsonl is wrong and check says: %v", n, what, check)
 		}
 	}
-	t.Logf("%d damages: %d healed, %d named by check", rounds, healed, named)
+	t.Logf("%d damages: %d healed, %d named by check", rounds, healed, reported)
 }
 
 // onlyOtherLines reports whether text is want with lines before it that are no

@@ -38,7 +38,7 @@ func TestFailureOfDispatch(t *testing.T) {
 
 const (
 	stopping   = "serve"                  // the role of a server that was asked to end
-	takingOver = "supervise guard, alone" // of a guard whose supervisor has been killed
+	takingOver = "supervise guard, alone" // of a standby whose supervisor has been killed
 )
 
 // perCall is how many ordinals of one system call are tried: who looks for what is
@@ -235,14 +235,14 @@ func (tk *take) judge(heir bool) error {
 
 // heir reports whether, when the process of the role was killed, another one is
 // there to do its work. A dispatch has none, and a supervisor once it has started
-// its guard, which is the next thing that it says.
+// its standby, which is the next thing that it says.
 func (tk *take) heir(role string) bool {
 	switch role {
 	case "dispatch":
 		return false
 	case "supervise work", takingOver:
 		said, _ := os.ReadFile(tk.path("strace"))
-		return bytes.Contains(said, []byte("supervise: guarded by "))
+		return bytes.Contains(said, []byte("supervise: standby pid="))
 	}
 	return true
 }

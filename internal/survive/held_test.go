@@ -31,7 +31,7 @@ func (tk *take) started(role, log string, args []string) (killed, injected bool,
 	if err := first.Start(); err != nil {
 		return false, false, err
 	}
-	defer first.Wait() // killed or not, it is judged by what it leaves
+	defer first.Wait() // killed or not, what it leaves decides
 	pid, err := heard(bufio.NewReader(meet), meet)
 	if err != nil {
 		first.Process.Kill()

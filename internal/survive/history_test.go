@@ -96,12 +96,21 @@ func keptIn(dir string) (k kept, h *history.History, err error) {
 	if err != nil || t == nil {
 		return k, h, err
 	}
-	snapshot, err := t.Snapshot(ctx)
-	for _, x := range snapshot.Extras {
-		if name := x.Bucket[0]; name == "rows" || name == "by" {
-			k.tables += fmt.Sprintf("%s %x %x\n", name, x.Key, x.Value)
+	err = t.View(ctx, func(tx *engine.Tx) error {
+		for _, name := range []string{"rows", "by"} {
+			table, err := tx.Records(name)
+			if err != nil {
+				return err
+			}
+			for x, err := range table.Ascend(nil, nil) {
+				if err != nil {
+					return err
+				}
+				k.tables += fmt.Sprintf("%s %x %x\n", name, x.Key, x.Value)
+			}
 		}
-	}
+		return nil
+	})
 	return k, h, err
 }
 

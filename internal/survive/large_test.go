@@ -27,9 +27,6 @@ const (
 // as long, beside others of that size, from a file and from a pipe, and a small
 // event beside them.
 func TestLargePush(t *testing.T) {
-	if os.Getenv("THREAD_TAGS") != "" {
-		t.Skip("of the program as it is shipped")
-	}
 	work := t.TempDir()
 	dir := filepath.Join(work, "inbox")
 	thread(t, "", "init", dir)

@@ -13,7 +13,7 @@ import (
 	"thread/jsonlog"
 )
 
-// tooLong is when a command on what a lying card left counts as hanging.
+// tooLong is when a command on what storage that ignored syncs left counts as hanging.
 const tooLong = 8 * time.Second
 
 // TestLyingCard replays several commands on a disk that says of its last syncs that

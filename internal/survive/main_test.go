@@ -17,26 +17,38 @@ import (
 var (
 	ctx     = context.Background()
 	program string // the path of the program under test
+	scratch string // a directory, removed at the end
 	full    = os.Getenv("THREAD_CRASH") == "full"
 	sample  = os.Getenv("THREAD_CRASH") == "sample" // more than a quick run, and not all
 )
 
+// TestMain builds the program under test, or takes the one that THREAD_PROGRAM names.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "survive-*")
-		if err != nil {
+		var err error
+		if scratch, err = os.MkdirTemp("", "survive-*"); err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "thread")
-		build := exec.Command("go", "build", "-tags", "bundled,"+os.Getenv("THREAD_TAGS"), "-o", program, "thread/cmd/thread")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
-			return 1
+		defer os.RemoveAll(scratch)
+		if program = os.Getenv("THREAD_PROGRAM"); program == "" {
+			program = filepath.Join(scratch, "thread")
+			if err := buildProgram(program, "bundled"); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
 		}
 		return m.Run()
 	}())
+}
+
+// buildProgram builds the program with all verbs, and with more flags for go build.
+func buildProgram(path, tags string, flags ...string) error {
+	build := exec.Command("go", append(append([]string{"build", "-tags", tags, "-o", path}, flags...), "thread/cmd/thread")...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }
 
 // result is what a run of the program came to.
@@ -53,8 +65,7 @@ func (r result) String() string {
 // lock; a damaged database must be named within 8 s.
 const runLimit = 30 * time.Second
 
-// environment keeps the runs from starting handlers, and the planted bug of
-// planted_test.go in force.
+// environment keeps the runs from starting handlers.
 func environment() []string { return append(os.Environ(), "THREAD_DISPATCH=none") }
 
 // run runs name with args and stdin to its end.

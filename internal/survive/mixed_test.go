@@ -21,8 +21,8 @@ import (
 	"thread/jsonlog"
 )
 
-// earlier is the last commit whose supervisors handed their locks over and were
-// guarded by a child that knew of no run; programs of it may be at work on a thread
+// earlier is the last commit whose supervisors handed their locks over and had a
+// standby that knew of no run; programs of it may be at work on a thread
 // while this one is installed.
 const earlier = "7ce306f7bf79d925124b34c9dc7edc1e45039dd4"
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/fsck"
 	"thread/lock"
 )
 
@@ -175,7 +176,7 @@ func (m *meeting) hold(p point, victim string) (hit bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	report, err := th.Check(ctx)
+	report, err := fsck.Check(ctx, th)
 	if err == nil && len(report.Faults) > 0 {
 		err = fmt.Errorf("check: %v", report.Faults)
 	}

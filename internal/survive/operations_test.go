@@ -12,6 +12,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/fsck"
 )
 
 // operation is one command whose every step is made to fail. In the arguments D
@@ -30,6 +31,8 @@ type operation struct {
 	same  bool // it changes nothing that content knows
 	reads bool // what it is for changes nothing, and may fail after what does
 	again bool // a clean run after an interrupted one must come to the end
+	// With exit code 1 it says that what it could not read is missing, and saves the rest.
+	saves bool
 }
 
 func batch(n int, content string) string {
@@ -94,7 +97,7 @@ func halfBatch(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := th.Check(ctx)
+		report, err := fsck.Check(ctx, th)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,9 +223,9 @@ func files(t *testing.T, dir string) {
 	}
 }
 
-// overdue is a thread with two delayed events whose time is over, and a schedule
+// withDueEvents makes a thread with two delayed events whose time is over, and a schedule
 // of which a time is.
-func overdue(t *testing.T, dir string) {
+func withDueEvents(t *testing.T, dir string) {
 	fresh(t, dir)
 	late(t, dir)
 }

@@ -14,6 +14,8 @@ import (
 	"thread/compat"
 	"thread/engine"
 	"thread/event"
+	"thread/internal/fsck"
+	"thread/internal/store/bolt"
 	"thread/jsonlog"
 )
 
@@ -62,7 +64,7 @@ func read(dir string) (c content, err error) {
 		c.ids = append(c.ids, e.ID)
 		c.events = append(c.events, describe(&e))
 	}
-	s, err := th.Snapshot(ctx)
+	s, err := bolt.TakeSnapshot(ctx, th.Store().(*bolt.Store))
 	if err != nil {
 		return c, err
 	}
@@ -145,7 +147,7 @@ func faultless(dir string) error {
 		return err
 	}
 	defer th.Close()
-	report, err := th.Check(ctx)
+	report, err := fsck.Check(ctx, th)
 	if err != nil {
 		return err
 	}

@@ -1,78 +1,164 @@
 package survive
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
+
+	"thread/internal/bugs"
 )
 
-// planted names each bug that can be planted and the test that must notice it, of
-// this room or of another one.
-var planted = []struct{ bug, test, room string }{
-	{"no sync", "TestPowerLoss/push$", "."},
-	{"failed commit acknowledged", "TestFailureMatrix/push$", "."},
-	{"unknown outcome called a failure", "TestFailureMatrix/push$", "."},
-	{"line before commit", "TestCrashMatrix/push$", "."},
-	{"lines not healed", "TestCrashMatrix/push$", "."},
-	{"head moved too early", "TestCrashMatrix/long_batch", "."},
-	{"half a batch not cleared", "TestCrashMatrix/push_that_clears", "."},
-	{"lock dropped early", "TestSoak", "."},
-	{"replaced file not noticed", "TestSoak", "."},
-	{"checksum not checked", "TestDamage$/kinds/(random_bytes|one_bit)$", "."},
-	{"loops not noticed", "TestDamage$/kinds/child_of_a_branch", "."},
-	{"name not synced", "TestPowerLoss/prune", "."},
-	{"rotation not synced", "TestPowerLoss/push_that_rotates", "."},
-	{"progress not stored", "TestCrashMatrix/pop", "."},
-	{"prune drops one too many", "TestCrashMatrix/prune", "."},
-	{"receipt believed unsynced", "TestUnsyncedReceipt", "."},
-	{"taken offer believed stored", "TestCrashOfTaker", "."},
-	{"release in two transactions", "TestCrashMatrix/push_that_releases", "."},
-	{"guard goes with its supervisor", "TestKill$/^supervisor$", "../dispatch"},
-	{"old handler left alone", "TestKill$", "../dispatch"},
-	{"no look after the release", "TestPushBetweenLookAndRelease/nothing", "../dispatch"},
-	{"server with locks of its own", "TestSoak", "../serve"},
-	{"wake-up during a look forgotten", "TestPushDuringLook", "../serve"},
-	{"wake-up during an attempt forgotten", "TestPushDuringAttempt", "../serve"},
-}
+// root is the module's, from here.
+const root = "../.."
 
 // noticedWithin is how often a test may be run to notice a bug: the soak, in its few
 // seconds, needs luck for those that take two processes, and so does damage.
 const noticedWithin = 3
 
-// TestPlanted tests the tests: with each of these bugs in the program, the test
-// named beside it must fail, and without one the same tests pass. It runs with
+// TestBugs finds a patch that the code has left behind in the quick run.
+func TestBugs(t *testing.T) {
+	if _, err := exec.LookPath("patch"); err != nil {
+		t.Skip(err)
+	}
+	list, err := bugs.Read("bugs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bug := range list {
+		if err := bug.Check(root, t.TempDir()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPlanted tests the tests: with each of the bugs in the program, the test that its
+// patch names must fail, and without one the same test passes. It runs with
 // THREAD_PLANTED=1 (make planted).
+//
+// The tests of this package stay the same, and look at what a program with the bug
+// leaves; those of other packages stand in for the program, and have the bug.
 func TestPlanted(t *testing.T) {
 	if os.Getenv("THREAD_PLANTED") == "" {
 		t.Skip("run make planted")
 	}
-	for _, p := range planted {
+	list, err := bugs.Read("bugs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("here", func(t *testing.T) {
+		t.Parallel()
+		for _, bug := range list {
+			if bug.Package != "./internal/survive" {
+				continue
+			}
+			t.Run(bug.Name, func(t *testing.T) {
+				dir := t.TempDir()
+				broken := filepath.Join(dir, "thread")
+				if err := buildProgram(broken, "bundled", "-overlay", plant(t, bug, dir)); err != nil {
+					t.Fatal(err)
+				}
+				mustNotice(t, bug.Test, ownTests(bug, program), ownTests(bug, broken))
+			})
+		}
+	})
+	t.Run("elsewhere", func(t *testing.T) { // these wait for what does not come
+		t.Parallel()
+		for _, bug := range list {
+			if bug.Package == "./internal/survive" {
+				continue
+			}
+			t.Run(bug.Name, func(t *testing.T) {
+				t.Parallel()
+				overlay := plant(t, bug, t.TempDir())
+				mustNotice(t, bug.Test, otherTests(bug), otherTests(bug, "-overlay", overlay))
+			})
+		}
+	})
+}
+
+func plant(t *testing.T, bug *bugs.Bug, dir string) (overlay string) {
+	t.Helper()
+	overlay, err := bug.Plant(root, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+// ownTests returns how to run the test of this package on the program.
+func ownTests(bug *bugs.Bug, program string) func() *exec.Cmd {
+	return func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0], "-test.timeout=120s", "-test.run", bug.Test)
+		cmd.Env = append(os.Environ(), "THREAD_PLANTED=", "THREAD_PROGRAM="+program)
+		cmd.Env = append(cmd.Env, bug.Env...)
+		return cmd
+	}
+}
+
+// otherTests returns how to run the test of another package.
+func otherTests(bug *bugs.Bug, flags ...string) func() *exec.Cmd {
+	return func() *exec.Cmd {
+		args := slices.Concat([]string{"test", "-count=1", "-vet=off", "-timeout=120s", "-run", bug.Test}, flags, []string{bug.Package})
+		cmd := exec.Command("go", args...)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), bug.Env...)
+		return cmd
+	}
+}
+
+// mustNotice requires that the test passes without the bug and fails with it.
+func mustNotice(t *testing.T, test string, without, with func() *exec.Cmd) {
+	t.Helper()
+	if out, err := without().CombinedOutput(); err != nil {
+		t.Fatalf("%s fails without a bug: %s", test, out)
+	}
+	for range noticedWithin {
+		if out, err := with().CombinedOutput(); err != nil {
+			if !bugs.Noticed(out) {
+				t.Errorf("%s does not fail, it does not run: %v: %s", test, err, out)
+			}
+			return
+		}
+	}
+	t.Errorf("%s does not notice", test)
+}
+
+// tagged names the bugs that stand in package engine behind the tag planted, and the
+// tests that must notice them: the last ones that are no patches.
+var tagged = []struct{ bug, test string }{
+	{"no sync", "TestPowerLoss/push$"},
+	{"failed commit acknowledged", "TestFailureMatrix/push$"},
+	{"unknown outcome called a failure", "TestFailureMatrix/push$"},
+	{"line before commit", "TestCrashMatrix/push$"},
+	{"head moved too early", "TestCrashMatrix/long_batch"},
+	{"half a batch not cleared", "TestCrashMatrix/push_that_clears"},
+	{"lock dropped early", "TestSoak"},
+	{"replaced file not noticed", "TestSoak"},
+	{"name not synced", "TestPowerLoss/prune"},
+	{"progress not stored", "TestCrashMatrix/pop"},
+	{"prune drops one too many", "TestCrashMatrix/prune"},
+	{"receipt believed unsynced", "TestUnsyncedReceipt"},
+	{"taken offer believed stored", "TestCrashOfTaker"},
+	{"release in two transactions", "TestCrashMatrix/push_that_releases"},
+}
+
+// TestPlantedTagged is TestPlanted for the bugs behind the tag.
+func TestPlantedTagged(t *testing.T) {
+	if os.Getenv("THREAD_PLANTED") == "" {
+		t.Skip("run make planted")
+	}
+	broken := filepath.Join(t.TempDir(), "thread")
+	if err := buildProgram(broken, "bundled,planted"); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range tagged {
 		t.Run(p.bug, func(t *testing.T) {
-			if p.room != "." {
-				t.Parallel() // those wait for what does not come
-			}
-			run := func(bug string) ([]byte, error) {
-				cmd := exec.Command("go", "test", "-count=1", "-timeout=120s", "-run", p.test, p.room)
-				if p.room != "." {
-					// Its tests stand in for the program. Those of this room do not, and
-					// look at what it leaves with an engine that has no bugs.
-					cmd.Args = append(cmd.Args, "-tags=planted")
-				}
-				cmd.Env = append(os.Environ(), "THREAD_PLANTED=", "THREAD_TAGS=planted", "THREAD_PLANT="+bug)
-				if p.bug == "loops not noticed" { // most loops end at a key out of order
-					cmd.Env = append(cmd.Env, "THREAD_CRASH=sample")
-				}
-				return cmd.CombinedOutput()
-			}
-			if out, err := run(""); err != nil {
-				t.Fatalf("%s fails without a bug: %s", p.test, out)
-			}
-			for range noticedWithin {
-				if _, err := run(p.bug); err != nil {
-					return
-				}
-			}
-			t.Errorf("%s does not notice", p.test)
+			bug := &bugs.Bug{Test: p.test}
+			planted := &bugs.Bug{Test: p.test, Env: []string{fmt.Sprintf("THREAD_PLANT=%s", p.bug)}}
+			mustNotice(t, p.test, ownTests(bug, program), ownTests(planted, broken))
 		})
 	}
 }

@@ -76,10 +76,10 @@ func (s *started) powerLost(t *testing.T, d *disk, end result, r *rand.Rand, n i
 
 // moved returns the disk with all paths below from put below to.
 func (d *disk) moved(from, to string) *disk {
-	m := &disk{names: map[string]*file{}, sure: map[string]*file{}}
+	m := &disk{names: map[string]*file{}, synced: map[string]*file{}}
 	for path, f := range d.names {
 		p := to + strings.TrimPrefix(path, from)
-		m.names[p], m.sure[p] = f, f
+		m.names[p], m.synced[p] = f, f
 	}
 	return m
 }

@@ -74,41 +74,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestFewDescriptors runs out of file descriptors. The error says so, and nothing
-// is half done.
-func TestFewDescriptors(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "thread")
-	fresh(t, dir)
-	refused := 0
-	for limit := 4; limit < 16; limit++ {
-		before, err := read(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := run(t, "", "sh", "-c", fmt.Sprintf("ulimit -n %d; exec %s push --thread %s --source s --type t --content c", limit, program, dir))
-		after, err := read(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.code == 0 {
-			if len(after.ids) != len(before.ids)+1 {
-				t.Errorf("limit %d: %v, but nothing is stored", limit, r)
-			}
-			continue
-		}
-		refused++
-		if !after.same(before) {
-			t.Errorf("limit %d: %v, but something is stored", limit, r)
-		}
-	}
-	if refused == 0 {
-		t.Error("no limit was low enough")
-	}
-	if err := works(t, dir, nil, mustRead(t, dir)); err != nil {
-		t.Error(err)
-	}
-}
-
 func mustRead(t *testing.T, dir string) content {
 	t.Helper()
 	c, err := read(dir)

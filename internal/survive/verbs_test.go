@@ -16,7 +16,7 @@ func operations() (list []operation) {
 		{name: "push that clears half a batch", from: halfBatch, args: push},
 		{name: "batch", from: fresh, args: pushBatch, stdin: batch(20, "new")},
 		{name: "long batch", from: fresh, args: pushBatch, stdin: batch(10050, strings.Repeat("text ", 30)), atMost: 3},
-		{name: "push that releases", from: overdue, args: push},
+		{name: "push that releases", from: withDueEvents, args: push},
 		{name: "pop", from: fresh, args: []string{"pop", "--thread", "D", "--consumer", "c", "--last-event-id", "2"}},
 		{name: "ack", from: fresh, args: []string{"ack", "--thread", "D", "--consumer", "c", "--event-id", "3"}},
 		{name: "subscribe", from: fresh, args: []string{"subscribe", "--thread", "D", "--consumer", "e", "--handler", "true"}},
@@ -34,9 +34,9 @@ func operations() (list []operation) {
 		{name: "batch with keys", rare: true, from: lettered, args: pushBatch,
 			stdin: `{"source":"s","type":"t","content":"1","dedupe_key":"known"}` + "\n" + `{"source":"s","type":"t","content":"2","dedupe_key":"new"}` + "\n"},
 		{name: "push later", rare: true, from: fresh, args: append(push[:len(push):len(push)], "--delay", "1000h")},
-		{name: "schedule add", rare: true, from: overdue, args: []string{"schedule", "add", "--thread", "D", "--name", "n", "--when", "@hourly", "--source", "s", "--type", "t"}},
-		{name: "schedule remove", rare: true, from: overdue, args: []string{"schedule", "remove", "--thread", "D", "--name", "tick"}},
-		{name: "peek that releases", rare: true, reads: true, from: overdue, args: []string{"peek", "--thread", "D", "--last-event-id", "0"}},
+		{name: "schedule add", rare: true, from: withDueEvents, args: []string{"schedule", "add", "--thread", "D", "--name", "n", "--when", "@hourly", "--source", "s", "--type", "t"}},
+		{name: "schedule remove", rare: true, from: withDueEvents, args: []string{"schedule", "remove", "--thread", "D", "--name", "tick"}},
+		{name: "peek that releases", rare: true, reads: true, from: withDueEvents, args: []string{"peek", "--thread", "D", "--last-event-id", "0"}},
 		{name: "seek", rare: true, from: lettered, args: []string{"seek", "--thread", "D", "--consumer", "d", "--to", "beginning"}},
 		{name: "pause", rare: true, from: fresh, args: []string{"pause", "--thread", "D", "--consumer", "c"}},
 		{name: "resume", rare: true, from: paused, args: []string{"resume", "--thread", "D", "--consumer", "c"}},
@@ -57,7 +57,7 @@ func operations() (list []operation) {
 		{name: "import elsewhere", rare: true, again: true, from: nothing, source: sqlite(1600), args: []string{"import", "S", "--to", "D"}},
 		{name: "export", rare: true, again: true, from: nothing, source: holding(700), args: []string{"export", "--thread", "S", "--to", "D"}},
 		{name: "fix the log", rare: true, from: spoiledLines, args: []string{"check", "--thread", "D", "--fix-log"}, same: true, again: true},
-		{name: "repair", rare: true, again: true, from: nothing, source: broken, args: []string{"repair", "--thread", "S", "--to", "D"}},
+		{name: "repair", rare: true, again: true, saves: true, from: nothing, source: broken, args: []string{"repair", "--thread", "S", "--to", "D"}},
 	}
 	for _, op := range all {
 		if !op.rare || full || sample {

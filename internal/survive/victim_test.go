@@ -25,7 +25,6 @@ import (
 // file more: the first process of a role says its id and waits until it is traced.
 
 var buildMeeting = sync.OnceValues(func() (path string, err error) {
-	dir := filepath.Dir(program)
 	main, err := filepath.Abs("../../cmd/thread/victim.go")
 	if err != nil {
 		return "", err
@@ -38,17 +37,12 @@ var buildMeeting = sync.OnceValues(func() (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	list := filepath.Join(dir, "overlay.json")
+	list := filepath.Join(scratch, "overlay.json")
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return "", err
 	}
-	path = filepath.Join(dir, "thread-that-meets")
-	build := exec.Command("go", "build", "-overlay", list, "-tags", "bundled,"+os.Getenv("THREAD_TAGS"), "-o", path, "thread/cmd/thread")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
+	path = filepath.Join(scratch, "thread-that-meets")
+	return path, buildProgram(path, "bundled", "-overlay", list)
 })
 
 // fifo makes a named pipe and returns it open for both ways, so that nobody waits

@@ -26,13 +26,13 @@ func Outside(path string) error {
 	for ; err != nil && dir != filepath.Dir(dir); here, err = os.Stat(dir) {
 		dir = filepath.Dir(dir) // what does not exist yet is no link
 	}
-	named := filepath.Join(dir, "events.db") == path
+	isDatabase := filepath.Join(dir, "events.db") == path
 	for err == nil {
-		if holdsThread(dir, named) {
+		if holdsThread(dir, isDatabase) {
 			return fmt.Errorf("%s is %w", path, ErrInThread)
 		}
 		// The system's own way up, which is not the text's where there are links.
-		dir, named = dir+"/..", false
+		dir, isDatabase = dir+"/..", false
 		up, uerr := os.Stat(dir)
 		if uerr != nil || os.SameFile(here, up) {
 			break
@@ -43,9 +43,9 @@ func Outside(path string) error {
 }
 
 // holdsThread reports whether dir is a thread directory, of this program or of the
-// TypeScript tool. With named, the target itself has the name of a database: that
-// alone makes its directory none.
-func holdsThread(dir string, named bool) bool {
+// TypeScript tool. With isDatabase, the target itself has the name of a database:
+// that alone makes its directory none.
+func holdsThread(dir string, isDatabase bool) bool {
 	if info, err := os.Stat(dir + "/events.db"); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
@@ -54,7 +54,7 @@ func holdsThread(dir string, named bool) bool {
 			return true
 		}
 	}
-	return !named
+	return !isDatabase
 }
 
 // Rename gives the file from the name to, unless there is something of that name;

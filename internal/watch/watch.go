@@ -56,7 +56,7 @@ func (w *Watcher) Wait(ctx context.Context, until time.Time) error {
 			if !ok {
 				return ErrClosed
 			}
-			if !e.Has(fsnotify.Chmod) && concerns(e.Name) {
+			if !e.Has(fsnotify.Chmod) && isThreadFile(e.Name) {
 				w.drain()
 				return nil
 			}
@@ -94,7 +94,7 @@ func (w *Watcher) drain() {
 	}
 }
 
-func concerns(path string) bool {
+func isThreadFile(path string) bool {
 	name := filepath.Base(path)
 	return name == "events.db" || name == "events.jsonl"
 }

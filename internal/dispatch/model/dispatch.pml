@@ -4,7 +4,7 @@
  * The names of the steps stand in the code where they are ("model: look").
  * dispatch/model_test.go runs this, and runs it once more with each planted bug.
  *
- * A supervisor, a guard and a server are seats. What a seat knows is in arrays, by
+ * A supervisor, a standby and a server are seats. What a seat knows is in arrays, by
  * its number; what is in the directory is in arrays by consumer.
  *
  * -DKILLS=n  how many kills there are
@@ -26,7 +26,7 @@
 /* roles of a seat */
 #define FREE 0
 #define WORK 1
-#define GUARD 2
+#define STANDBY 2
 #define SERVE 3
 
 /* where a seat is */
@@ -51,8 +51,8 @@ byte klock[2];         /* the lock of the record */
 bool rec[2];           /* the record tells of a run */
 
 byte role[SEATS]; byte pc[SEATS]; byte todo[SEATS]; byte cur[SEATS];
-byte other[SEATS];     /* of a supervisor its guard, of a guard its supervisor */
-bool word[SEATS];      /* a guard was told to go */
+byte other[SEATS];     /* of a supervisor its standby, of a standby its supervisor */
+bool stopped[SEATS];      /* a standby was told to stop */
 bool fresh[SEATS];     /* nothing was released since the look began */
 bool ping;             /* a datagram is in the server's socket */
 byte server = NONE;
@@ -68,9 +68,9 @@ inline seat(r, who) { /* a process starts */
 	j = 0;
 	do :: j < SEATS && !free(j) -> j++ :: else -> break od;
 	assert(j < SEATS);
-	role[j] = r; pc[j] = LOOK; todo[j] = 0; cur[j] = 0; other[j] = who; word[j] = false; fresh[j] = false;
+	role[j] = r; pc[j] = LOOK; todo[j] = 0; cur[j] = 0; other[j] = who; stopped[j] = false; fresh[j] = false;
 }
-inline end(s) { role[s] = FREE; pc[s] = 0; todo[s] = 0; cur[s] = 0; other[s] = 0; word[s] = false; fresh[s] = false; if :: server == s -> server = NONE; ping = false :: else fi }
+inline end(s) { role[s] = FREE; pc[s] = 0; todo[s] = 0; cur[s] = 0; other[s] = 0; stopped[s] = false; fresh[s] = false; if :: server == s -> server = NONE; ping = false :: else fi }
 inline release(s, k) { /* the kernel does, too, when s ends */
 	if :: lock[k] == s -> lock[k] = NONE :: else fi;
 	if :: klock[k] == s -> klock[k] = NONE :: else fi
@@ -87,7 +87,7 @@ inline push(k) {
 }
 
 /* Without ANY, only who has somebody to take over from it is killed. A process that
-   a push has just started has nobody yet: until its guard is there it is the only
+   a push has just started has nobody yet: until its standby is there it is the only
    one who knows, and its death is as good as that of the push. */
 #ifdef ANY
 #define mayKill(s) true
@@ -97,21 +97,21 @@ inline push(k) {
 
 #define ended(s,k)  (klock[k] == s && (h[k] == DONE || h[k] == DEAD) && (cur[s] != k || (pc[s] != HAVE && pc[s] != NOTED)))
 #define holds(s)    (klock[0] == s || klock[1] == s)
-#define guardless(s) (works(s) && other[s] != NONE && !partner(s))
-#define orphaned(s) (role[s] == GUARD && (word[s] || free(other[s]) || other[other[s]] != s))
-#define canStep(s)  (orphaned(s) || works(s) && (pc[s] != WAIT || guardless(s) || ended(s,0) || ended(s,1) || (!holds(s) && s != server)))
+#define noStandby(s) (works(s) && other[s] != NONE && !partner(s))
+#define orphaned(s) (role[s] == STANDBY && (stopped[s] || free(other[s]) || other[other[s]] != s))
+#define canStep(s)  (orphaned(s) || works(s) && (pc[s] != WAIT || noStandby(s) || ended(s,0) || ended(s,1) || (!holds(s) && s != server)))
 
 inline step() {
 	if
-	:: role[i] == GUARD && word[i] -> /* its supervisor is done */
+	:: role[i] == STANDBY && stopped[i] -> /* its supervisor is done */
 		end(i)
-	:: role[i] == GUARD && !word[i] -> /* takeover */
+	:: role[i] == STANDBY && !stopped[i] -> /* takeover */
 		role[i] = WORK; pc[i] = LOOK; other[i] = NONE; fresh[i] = false;
-	:: guardless(i) -> /* guard: another one, for one that was killed */
-		seat(GUARD, i); other[i] = j; j = 0
-	:: works(i) && !guardless(i) && ended(i, 0) -> conclude(0)
-	:: works(i) && !guardless(i) && ended(i, 1) -> conclude(1)
-	:: works(i) && !guardless(i) && !ended(i, 0) && !ended(i, 1) ->
+	:: noStandby(i) -> /* standby: another one, for one that was killed */
+		seat(STANDBY, i); other[i] = j; j = 0
+	:: works(i) && !noStandby(i) && ended(i, 0) -> conclude(0)
+	:: works(i) && !noStandby(i) && ended(i, 1) -> conclude(1)
+	:: works(i) && !noStandby(i) && !ended(i, 0) && !ended(i, 1) ->
 		if
 		:: pc[i] == LOOK -> /* look: what is due, or has lost its supervisor */
 			fresh[i] = true;
@@ -123,10 +123,10 @@ inline step() {
 		:: pc[i] == CLAIM && has(i, 1) -> claim(1)
 		:: pc[i] == HAVE -> c = cur[i];
 			if
-			:: !unread[c] && !rec[c] -> /* unwanted: released, and looked at again */
+			:: !unread[c] && !rec[c] -> /* not-due: released, and looked at again */
 				release(i, c); pc[i] = LOOK
-			:: (unread[c] || rec[c]) && other[i] == NONE -> /* guard */
-				seat(GUARD, i); other[i] = j; j = 0
+			:: (unread[c] || rec[c]) && other[i] == NONE -> /* standby */
+				seat(STANDBY, i); other[i] = j; j = 0
 			:: rec[c] && other[i] != NONE -> /* lost */
 				if
 				:: h[c] == RUN || h[c] == LAST -> pc[i] = CLAIM /* adopt: its end is waited for */
@@ -139,8 +139,8 @@ inline step() {
 			assert(h[c] == NO);   /* never two handlers of one consumer */
 			assert(!left[c]);     /* nor one beside what is left of another */
 			h[c] = RUN; pc[i] = CLAIM; c = 0
-		:: pc[i] == WAIT && !holds(i) && i != server -> /* dismiss */
-			if :: partner(i) -> word[other[i]] = true :: else fi;
+		:: pc[i] == WAIT && !holds(i) && i != server -> /* stop */
+			if :: partner(i) -> stopped[other[i]] = true :: else fi;
 			gone(i)
 		fi
 	fi

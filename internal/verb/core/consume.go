@@ -2,12 +2,10 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 
-	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/consume"
 	"thread/internal/dispatch"
@@ -18,8 +16,8 @@ type consumeCmd struct {
 	cli.ThreadFlags
 	Consumer    cli.Text `placeholder:"ID" help:"The consumer, as subscribed; by default that of the handler's environment."`
 	Batch       cli.Text `placeholder:"N" help:"How many events CMD gets at once, at most (default 1)."`
-	Once        bool     `help:"End after one delivery. Exit code 1 says that it is to be tried again."`
-	Follow      bool     `short:"f" help:"Do not end when nothing is unread."`
+	Once        bool     `help:"End after one delivery. Exit code 1 means that it will be retried."`
+	Follow      bool     `short:"f" help:"Wait for new events when nothing is unread."`
 	ContentOnly bool     `name:"content-only" help:"Give CMD the content alone on stdin, not the event as JSON."`
 	MaxAttempts cli.Text `name:"max-attempts" placeholder:"N" help:"How many failures make an event a dead letter (default 5)."`
 	Backoff     cli.Text `placeholder:"DURATION" help:"The wait after the first failure (default 1s); it doubles, up to 5m."`
@@ -33,10 +31,10 @@ func consumeVerb() *cli.Verb {
 		Args:    "-- CMD ARGS...",
 		Summary: "Hand a consumer's events to a command, with retries and dead letters",
 		Details: `CMD reads one JSON object per line on stdin. When it exits 0, the events are
-acked, and the next ones follow until nothing is unread. Exit code 75 means try
-again later, 65 means never again: the event becomes a dead letter. Any other
-counts an attempt; the fifth makes it a dead letter. A batch that fails is split
-until the event that fails stands alone. With --batch 1, CMD also finds
+acked, and the next ones follow until nothing is unread. Exit code 75 means retry
+later, 65 means never: the event becomes a dead letter. Any other counts as a failed
+attempt; the fifth makes it a dead letter. A batch that fails is split until the
+failing event is alone. With --batch 1, CMD also finds
 THREAD_EVENT_ID, _SOURCE, _TYPE, _SUBTYPE, _CREATED_AT and _ATTEMPT in its
 environment. --once has no effect in a handler, nor has --json on what CMD
 prints. See docs/CONSUME.md.`,
@@ -44,6 +42,7 @@ prints. See docs/CONSUME.md.`,
 thread consume --thread ./inbox --consumer worker --batch 100 -- ./import --quiet
 thread consume --thread ./inbox --consumer worker --follow --content-only -- jq .`,
 		Grammar: func() cli.Command { return new(consumeCmd) },
+		Errors:  consumeWords,
 	}
 }
 
@@ -56,7 +55,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.OpenFor(c.Thread.Value, consumer)
 	if err != nil {
 		return err
 	}
@@ -68,33 +67,34 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		log.Warn("consume: consumer=%s %s", consumer, line)
 		fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(line))
 	}
-	// Before the turn: who has no subscription cannot have one.
+	// First: without a subscription there is nothing to lock.
 	if _, err := t.DueFor(ctx, consumer, 0); err != nil {
-		return aboutConsumer(a, err, consumer)
+		return err
 	}
 	ctx, o.Signals = consume.CatchSignals(ctx)
 	defer o.Signals.Stop()
-	turn, err := dispatch.TakeTurn(ctx, t, consumer)
-	if errors.Is(err, dispatch.ErrHandled) {
-		return cli.LogicError(fmt.Sprintf("consumer '%s' is being handled by another process", consumer),
-			"wait until it is done; thread info --thread "+cli.ShellWord(a.Dir)+" shows what runs")
+	held, err := dispatch.LockConsumer(ctx, t, consumer)
+	if err != nil {
+		return err
+	}
+	if held.Supervised() && o.Mode == consume.Once {
+		o.Mode = consume.UntilEmpty // its supervisor takes an end for the end of the work
+	}
+	o.Env = held.Environment()
+	sum, err := consume.Run(ctx, t, consumer, o)
+	if gerr := held.Release(context.WithoutCancel(ctx)); gerr != nil {
+		a.LogWarning("consume: consumer=%s handlers could not be started afterwards: %v", consumer, gerr)
 	}
 	if err != nil {
 		return err
 	}
-	if turn.Supervised() && o.Mode == consume.Once {
-		o.Mode = consume.UntilEmpty // its supervisor takes an end for the end of the work
-	}
-	o.Env = turn.Environment()
-	sum, err := consume.Run(ctx, t, consumer, o)
-	if gerr := turn.Give(context.WithoutCancel(ctx)); gerr != nil {
-		a.LogWarning("consume: consumer=%s handlers could not be started afterwards: %v", consumer, gerr)
-	}
-	if err != nil {
-		return aboutConsume(a, err, consumer)
-	}
 	if c.JSON {
-		return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"delivered":%d,"failed_deliveries":%d,"dead":%d}`+"\n", jsonText(consumer), sum.Delivered, sum.Failed, sum.Dead))
+		return a.Out.JSON(struct {
+			Consumer  string `json:"consumer_id"`
+			Delivered int64  `json:"delivered"`
+			Failed    int64  `json:"failed_deliveries"`
+			Dead      int64  `json:"dead"`
+		}{consumer, sum.Delivered, sum.Failed, sum.Dead})
 	}
 	return nil
 }
@@ -135,16 +135,10 @@ func parseCount(flag, s string) (int64, error) {
 	return n, nil
 }
 
-// aboutConsume puts the errors of a run into words.
-func aboutConsume(a *cli.App, err error, consumer string) error {
-	switch {
-	case errors.Is(err, consume.ErrUnsettled):
-		return cli.LogicError(fmt.Sprintf("the events of consumer '%s' are not settled", consumer), "run thread consume again, without --once to wait for them")
-	case errors.Is(err, consume.ErrCommand):
-		return cli.LogicError(err.Error(), "name a program that is on PATH, or its path; nothing was acked for it")
-	case errors.Is(err, engine.ErrPaused):
-		return cli.LogicError(fmt.Sprintf("consumer '%s' is paused", consumer),
-			fmt.Sprintf("run thread resume --thread %s --consumer %s", cli.ShellWord(a.Dir), cli.ShellWord(consumer)))
+// consumeWords are the lines of the table of error words for the errors of a run.
+func consumeWords(a *cli.App) []cli.Rule {
+	return []cli.Rule{
+		{Is: consume.ErrUnsettled, Code: 1, What: fmt.Sprintf("the events of consumer '%s' are not settled", a.Consumer), Fix: "run thread consume again, without --once to wait for them"},
+		{Is: consume.ErrCommand, Code: 1, Fix: "name a program that is on PATH, or its path; nothing was acked for it"},
 	}
-	return aboutConsumer(a, err, consumer)
 }

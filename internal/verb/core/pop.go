@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 
 	"thread/engine"
@@ -49,7 +47,7 @@ func (c *popCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	page, err := t.Pop(ctx, c.Consumer.Value, last, limit)
 	if err != nil {
-		return aboutConsumer(a, err, c.Consumer.Value)
+		return err
 	}
 	if last > page.Newest {
 		a.LogWarning("pop: consumer=%s --last-event-id %d is ahead of the newest event %d", c.Consumer.Value, last, page.Newest)
@@ -81,43 +79,6 @@ func printEvents(a *cli.App, events iter.Seq2[event.Event, error]) (highest int6
 		}
 	}
 	return highest, nil
-}
-
-// aboutConsumer puts the consumer's name into the two errors about one.
-func aboutConsumer(a *cli.App, err error, id string) error {
-	switch {
-	case errors.Is(err, engine.ErrNoSubscription):
-		return cli.LogicError(fmt.Sprintf("consumer '%s' is not subscribed", id),
-			fmt.Sprintf("run thread subscribe --thread %s --consumer %s --handler <cmd>%s", cli.ShellWord(a.Dir), cli.ShellWord(id), meantConsumer(a, id)))
-	case errors.Is(err, engine.ErrSubscriptionExists):
-		return cli.LogicError(fmt.Sprintf("consumer '%s' already exists", id),
-			fmt.Sprintf("add --replace to change it, or run thread unsubscribe --thread %s --consumer %s", cli.ShellWord(a.Dir), cli.ShellWord(id)))
-	}
-	return err
-}
-
-// meantConsumer returns the end of a sentence that names the consumer whose name
-// is like id, "" when there is none or it cannot be looked up soon.
-func meantConsumer(a *cli.App, id string) string {
-	t, err := engine.Open(a.Dir)
-	if err != nil {
-		return ""
-	}
-	defer t.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), cli.ConsumersTime)
-	defer cancel()
-	info, err := t.Info(ctx)
-	if err != nil {
-		return ""
-	}
-	var names []string
-	for _, s := range info.Subscriptions {
-		names = append(names, s.Consumer)
-	}
-	if meant := cli.Similar(id, names); meant != "" {
-		return ", or did you mean --consumer " + cli.ShellWord(meant) + "?"
-	}
-	return ""
 }
 
 // popped tells the supervisor of the handler that this process belongs to, if it

@@ -2,8 +2,8 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
 	"thread/engine"
 	"thread/event"
@@ -42,36 +42,44 @@ func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
+	a.Schedule = c.Name.Value
 	s := engine.Schedule{Name: c.Name.Value, Spec: c.When.Value,
 		Draft: event.Draft{Source: c.Source.Value, Type: c.Type.Value, Content: c.Content.Value}}
 	if c.Subtype.Set {
 		s.Draft.Subtype = &c.Subtype.Value
 	}
 	if s.Next, err = t.AddSchedule(ctx, s); err != nil {
-		return aboutSchedule(a, err, s.Name)
+		return err
 	}
 	notAwaited(a, dispatch.RescheduledForever(t), nil)
 	if c.JSON {
-		a.Out.Buf = appendSchedule(a.Out.Buf, &s)
-		return nil
+		return a.Out.JSON(newScheduleJSON(&s))
 	}
 	return a.Out.Text("Scheduled '" + cli.Printable(s.Name) + "', first at " + event.FormatTime(s.Next) + "\n")
 }
 
-func aboutSchedule(a *cli.App, err error, name string) error {
-	switch {
-	case errors.Is(err, engine.ErrScheduleExists):
-		return cli.LogicError("schedule '"+name+"' already exists", "run thread schedule remove --thread "+cli.ShellWord(a.Dir)+" --name "+cli.ShellWord(name))
-	case errors.Is(err, engine.ErrNoSchedule):
-		return cli.LogicError("there is no schedule '"+name+"'", "see thread schedule list --thread "+cli.ShellWord(a.Dir))
-	}
-	return err
+// scheduleJSON is what is planned: by a schedule, or once, then without a name.
+type scheduleJSON struct {
+	Name *string `json:"name"`
+	When *string `json:"when"`
+	plannedJSON
 }
 
-func appendSchedule(b []byte, s *engine.Schedule) []byte {
-	b = event.AppendString(append(b, `{"name":`...), s.Name)
-	b = event.AppendString(append(b, `,"when":`...), s.Spec)
-	return appendPlanned(b, s.Next, &s.Draft)
+// plannedJSON is when what is pushed.
+type plannedJSON struct {
+	NextAt  string  `json:"next_at"`
+	Source  string  `json:"source"`
+	Type    string  `json:"type"`
+	Subtype *string `json:"subtype"`
+	Content string  `json:"content"`
+}
+
+func newScheduleJSON(s *engine.Schedule) scheduleJSON {
+	return scheduleJSON{&s.Name, &s.Spec, newPlannedJSON(s.Next, &s.Draft)}
+}
+
+func newPlannedJSON(at time.Time, d *event.Draft) plannedJSON {
+	return plannedJSON{event.FormatTime(at), d.Source, d.Type, d.Subtype, d.Content}
 }
 
 type scheduleListCmd struct {
@@ -107,22 +115,22 @@ func (c *scheduleListCmd) Run(ctx context.Context, a *cli.App) error {
 	for i := range schedules {
 		s := &schedules[i]
 		if c.JSON {
-			a.Out.Buf = appendSchedule(a.Out.Buf, s)
+			err = a.Out.JSON(newScheduleJSON(s))
 		} else {
-			a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s  %s: %s from %s, next at %s\n", cli.Printable(s.Name), cli.Printable(s.Spec),
-				cli.Printable(s.Draft.Type), cli.Printable(s.Draft.Source), event.FormatTime(s.Next))
+			err = a.Out.Text(fmt.Sprintf("%s  %s: %s from %s, next at %s\n", cli.Printable(s.Name), cli.Printable(s.Spec),
+				cli.Printable(s.Draft.Type), cli.Printable(s.Draft.Source), event.FormatTime(s.Next)))
 		}
-		if err := a.Out.More(); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	for _, d := range delayed {
 		if c.JSON {
-			a.Out.Buf = appendPlanned(append(a.Out.Buf, `{"name":null,"when":null`...), d.At, &d.Draft)
+			err = a.Out.JSON(scheduleJSON{plannedJSON: newPlannedJSON(d.At, &d.Draft)})
 		} else {
-			a.Out.Buf = fmt.Appendf(a.Out.Buf, "once: %s from %s at %s\n", cli.Printable(d.Draft.Type), cli.Printable(d.Draft.Source), event.FormatTime(d.At))
+			err = a.Out.Text(fmt.Sprintf("once: %s from %s at %s\n", cli.Printable(d.Draft.Type), cli.Printable(d.Draft.Source), event.FormatTime(d.At)))
 		}
-		if err := a.Out.More(); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -154,11 +162,14 @@ func (c *scheduleRemoveCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.Name.Value == "" {
 		return cli.UsageError("--name is empty", "name the schedule")
 	}
+	a.Schedule = c.Name.Value
 	if err := t.RemoveSchedule(ctx, c.Name.Value); err != nil {
-		return aboutSchedule(a, err, c.Name.Value)
+		return err
 	}
 	if c.JSON {
-		return a.Out.Text(string(event.AppendString([]byte(`{"name":`), c.Name.Value)) + "}\n")
+		return a.Out.JSON(struct {
+			Name string `json:"name"`
+		}{c.Name.Value})
 	}
 	return a.Out.Text("Removed schedule '" + cli.Printable(c.Name.Value) + "'\n")
 }

@@ -2,9 +2,7 @@ package core
 
 import (
 	"context"
-	"errors"
 
-	"thread/engine"
 	"thread/internal/cli"
 )
 
@@ -29,10 +27,7 @@ func (c *unsubscribeCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	if err := t.Unsubscribe(ctx, c.Consumer.Value); errors.Is(err, engine.ErrNoSubscription) {
-		return cli.LogicError("consumer '"+c.Consumer.Value+"' is not subscribed",
-			"nothing is to be done; thread info --thread "+cli.ShellWord(a.Dir)+" lists the consumers"+meantConsumer(a, c.Consumer.Value))
-	} else if err != nil {
+	if err := t.Unsubscribe(ctx, c.Consumer.Value); err != nil {
 		return err
 	}
 	return a.Out.Text("Unsubscribed consumer '" + cli.Printable(c.Consumer.Value) + "'\n")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,44 +24,16 @@ const (
 	envRequest = "THREAD_REQUEST_ID"
 )
 
-// with opens the history of the thread directory, and puts the errors of fn into words.
+// with opens the history of the thread directory for fn.
 func with(ctx context.Context, a *cli.App, dir cli.Text, fn func(h *history.History) error) error {
 	if err := a.SetDir("--thread", dir.Value); err != nil {
 		return err
 	}
 	h, err := history.Open(ctx, a.Dir)
-	if err == nil {
-		err = fn(h)
-	}
-	return about(a, err)
-}
-
-// about puts the errors of the library into words.
-func about(a *cli.App, err error) error {
-	var f *cli.Failure
-	if err == nil || errors.As(err, &f) {
+	if err != nil {
 		return err
 	}
-	in := " --thread " + cli.ShellWord(a.Dir)
-	for _, rule := range []struct {
-		is  error
-		fix string
-	}{
-		{history.ErrNotFound, "see thread run list and thread session list" + in},
-		{history.ErrExists, "leave --id out, or name another one"},
-		{history.ErrRecovered, "stop this worker: the run is not its own any more; see thread run show" + in},
-		{history.ErrEnded, "start another run with thread run start"},
-		{history.ErrState, "only runs that have failed or timed out are requeued"},
-		{history.ErrActive, "queue it with thread run enqueue, or end the other one first"},
-		{history.ErrNoneReady, "queue one with thread run enqueue, or wait with --wait"},
-		{history.ErrLimit, "wait, or change the limit with thread history limit"},
-		{history.ErrCancelled, "end it with thread run end --status cancelled"},
-	} {
-		if errors.Is(err, rule.is) {
-			return cli.LogicError(err.Error(), rule.fix)
-		}
-	}
-	return err
+	return fn(h)
 }
 
 // runFlags name a run: by an argument, or by the environment of its command.

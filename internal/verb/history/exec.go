@@ -50,7 +50,7 @@ that thread run step and thread message add in it need no flags. When this proce
 dies, thread run recover knows at once.`,
 		Examples: `thread run exec --thread ./inbox --agent coder -- ./agent.sh "fix the tests"
 thread run exec --thread ./inbox --timeout 10m -- make test`,
-		Grammar: func() cli.Command { return new(runExecCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(runExecCmd) },
 	}
 }
 

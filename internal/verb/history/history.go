@@ -46,7 +46,7 @@ func historyTailVerb() *cli.Verb {
 comes twice, between those that are there and those to come.`,
 		Examples: `thread history tail --thread ./inbox -f --session S
 thread history tail --thread ./inbox --filter "type = 'run' AND subtype = 'failed'" --json`,
-		Grammar: func() cli.Command { return new(historyTailCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(historyTailCmd) },
 	}
 }
 
@@ -118,7 +118,7 @@ func historyAuditVerb() *cli.Verb {
 		Details: details,
 		Examples: `thread history audit --thread ./inbox triggers --since 24h
 thread history audit --root ~/threads failures --since 7d --json`,
-		Grammar: func() cli.Command { return new(historyAuditCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(historyAuditCmd) },
 	}
 }
 
@@ -238,7 +238,7 @@ func historyPruneVerb() *cli.Verb {
 replace. What goes are older versions and deleted rows. To get rid of rows, delete
 their sessions first.`,
 		Examples: `thread history prune --thread ./inbox --older-than 30d`,
-		Grammar:  func() cli.Command { return new(historyPruneCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(historyPruneCmd) },
 	}
 }
 
@@ -298,7 +298,7 @@ func historyLimitVerb() *cli.Verb {
 waits. Without --subject and --workspace the limits are listed.`,
 		Examples: `thread history limit --thread ./inbox --subject u1 --active 3 --rate 30/1m
 thread history limit --thread ./inbox --subject u1 --remove`,
-		Grammar: func() cli.Command { return new(historyLimitCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(historyLimitCmd) },
 	}
 }
 
@@ -390,7 +390,7 @@ func historyRebuildVerb() *cli.Verb {
 		Name: "history rebuild", Summary: "Make the tables of the history anew out of its log",
 		Details:  `For a history that was repaired from its lines. The rows and their order come out the same.`,
 		Examples: `thread history rebuild --thread ./inbox`,
-		Grammar:  func() cli.Command { return new(historyRebuildCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(historyRebuildCmd) },
 	}
 }
 

@@ -86,7 +86,7 @@ Whoever has started a run says that it lives, with thread run beat or with any
 write, at least every 15 s: recovery ends what is silent for longer.`,
 		Examples: `R=$(thread run start --thread ./inbox --session S --trigger message --ref 42 --agent coder)
 thread run end --thread ./inbox --status completed "$R"`,
-		Grammar: func() cli.Command { return new(runStartCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(runStartCmd) },
 	}
 }
 
@@ -119,7 +119,7 @@ func runEnqueueVerb() *cli.Verb {
 queued.`,
 		Examples: `thread run enqueue --thread ./inbox --session S --trigger message --ref 42
 thread run work --thread ./inbox -- ./agent.sh`,
-		Grammar: func() cli.Command { return new(runEnqueueCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(runEnqueueCmd) },
 	}
 }
 
@@ -148,7 +148,7 @@ func runNextVerb() *cli.Verb {
 		Details: `The run is running then, and whoever took it ends it. No two callers get the same.
 Exit code 1 says that none is ready.`,
 		Examples: `thread run next --thread ./inbox --wait --json`,
-		Grammar:  func() cli.Command { return new(runNextCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runNextCmd) },
 	}
 }
 

@@ -67,7 +67,7 @@ func runStepVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run step", Args: "[run]", Summary: "Record a step of a run and print its id",
 		Examples: `thread run step --thread ./inbox --type model_call --input request.json --output response.json "$R"`,
-		Grammar:  func() cli.Command { return new(runStepCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runStepCmd) },
 	}
 }
 
@@ -123,7 +123,7 @@ func runToolVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run tool", Args: "[run]", Summary: "Record a call of a tool and print its id",
 		Examples: `thread run tool --thread ./inbox --name shell --source native --request call.json --took 120ms "$R"`,
-		Grammar:  func() cli.Command { return new(runToolCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runToolCmd) },
 	}
 }
 
@@ -176,7 +176,7 @@ func runHookVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run hook", Args: "[run]", Summary: "Record a run of a hook and print its id",
 		Examples: `thread run hook --thread ./inbox --name redact --event before_model_call --patch patch.json "$R"`,
-		Grammar:  func() cli.Command { return new(runHookCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runHookCmd) },
 	}
 }
 
@@ -217,7 +217,7 @@ func runActionVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run action", Args: "[run]", Summary: "Record a run of an action and print its id",
 		Examples: `thread run action --thread ./inbox --name deploy --caller user --input in.json "$R"`,
-		Grammar:  func() cli.Command { return new(runActionCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runActionCmd) },
 	}
 }
 
@@ -258,7 +258,7 @@ func runArtifactVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run artifact", Args: "[run]", Summary: "Record what a run has made and print its id",
 		Examples: `thread run artifact --thread ./inbox --type file --path report.md "$R"`,
-		Grammar:  func() cli.Command { return new(runArtifactCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runArtifactCmd) },
 	}
 }
 

@@ -24,7 +24,7 @@ func sessionStartVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "session start", Summary: "Start a session and print its id",
 		Examples: `thread session start --thread ./inbox --subject user:7 --agent coder`,
-		Grammar:  func() cli.Command { return new(sessionStartCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionStartCmd) },
 	}
 }
 
@@ -56,7 +56,7 @@ func sessionListVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "session list", Summary: "List sessions, newest first",
 		Examples: `thread session list --thread ./inbox --subject user:7 --limit 10`,
-		Grammar:  func() cli.Command { return new(sessionListCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionListCmd) },
 	}
 }
 
@@ -93,7 +93,7 @@ func sessionShowVerb() *cli.Verb {
 		Name: "session show", Args: "<session>", Summary: "Show a session with its messages and runs",
 		Details:  `With --json only the row of the session; its messages and runs have lists of their own.`,
 		Examples: `thread session show --thread ./inbox S`,
-		Grammar:  func() cli.Command { return new(sessionShowCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionShowCmd) },
 	}
 }
 
@@ -138,7 +138,7 @@ func sessionDeleteVerb() *cli.Verb {
 		Details: `All of it goes in one commit. The history events of the rows stay in the log until
 thread history prune drops them.`,
 		Examples: `thread session delete --thread ./inbox S`,
-		Grammar:  func() cli.Command { return new(sessionDeleteCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionDeleteCmd) },
 	}
 }
 
@@ -174,7 +174,7 @@ func messageAddVerb() *cli.Verb {
 calls of tools and their results among them.`,
 		Examples: `thread message add --thread ./inbox --session S --role user --content "hello"
 jq -c .content reply.json | thread message add --thread ./inbox --session S --role assistant --content-file -`,
-		Grammar: func() cli.Command { return new(messageAddCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(messageAddCmd) },
 	}
 }
 
@@ -240,7 +240,7 @@ func messageListVerb() *cli.Verb {
 		Details: `With --json one array of objects with role and content, as the next call of a model takes
 it, and the content as it was added.`,
 		Examples: `thread message list --thread ./inbox --session S --json | ./call-the-model`,
-		Grammar:  func() cli.Command { return new(messageListCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(messageListCmd) },
 	}
 }
 

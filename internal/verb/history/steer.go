@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"errors"
 
 	"thread/history"
 	"thread/internal/cli"
@@ -28,7 +27,7 @@ func runBeatVerb() *cli.Verb {
 		Details: `Writes nothing to the history. Exit code 3 says that the run is to be cancelled:
 its worker then ends it with thread run end --status cancelled.`,
 		Examples: `while sleep 5; do thread run beat --thread ./inbox "$R" || break; done &`,
-		Grammar:  func() cli.Command { return new(runBeatCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runBeatCmd) },
 	}
 }
 
@@ -41,12 +40,7 @@ func (c *runBeatCmd) Run(ctx context.Context, a *cli.App) error {
 		if err != nil {
 			return err
 		}
-		err = r.BeatOnce(ctx)
-		if errors.Is(err, history.ErrCancelled) {
-			f := &cli.Failure{Code: cancelledCode, What: err.Error(), Fix: "end it with thread run end --status cancelled"}
-			return f
-		}
-		if err != nil {
+		if err := r.BeatOnce(ctx); err != nil {
 			return err
 		}
 		if c.JSON {
@@ -67,7 +61,7 @@ func runSwitchVerb() *cli.Verb {
 		Name: "run switch", Args: "[run]", Summary: "Let another agent go on with a run",
 		Details:  `The agent of the run, how often it was switched, and the agent of the session change in one commit.`,
 		Examples: `thread run switch --thread ./inbox --to reviewer "$R"`,
-		Grammar:  func() cli.Command { return new(runSwitchCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runSwitchCmd) },
 	}
 }
 
@@ -97,7 +91,7 @@ func runCancelVerb() *cli.Verb {
 work gets SIGTERM, and SIGKILL 10 s later; any other one learns of it by its next
 thread run beat.`,
 		Examples: `thread run cancel --thread ./inbox "$R"`,
-		Grammar:  func() cli.Command { return new(runCancelCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runCancelCmd) },
 	}
 }
 
@@ -123,7 +117,7 @@ func runEndVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run end", Args: "[run]", Summary: "Record that a run has ended",
 		Examples: `thread run end --thread ./inbox --status failed --error "no answer" "$R"`,
-		Grammar:  func() cli.Command { return new(runEndCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runEndCmd) },
 	}
 }
 
@@ -150,7 +144,7 @@ func runRequeueVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run requeue", Args: "<run>", Summary: "Queue a run again that has failed or timed out",
 		Examples: `thread run requeue --thread ./inbox "$R"`,
-		Grammar:  func() cli.Command { return new(runRequeueCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runRequeueCmd) },
 	}
 }
 
@@ -180,7 +174,7 @@ its process has ended; any other one when it was silent for 15 s. What its worke
 still tries to record afterwards is refused. After as many attempts as allowed, a
 run stays failed until thread run requeue.`,
 		Examples: `thread run recover --thread ./inbox --strategy requeue_all`,
-		Grammar:  func() cli.Command { return new(runRecoverCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(runRecoverCmd) },
 	}
 }
 
@@ -224,7 +218,7 @@ func runListVerb() *cli.Verb {
 		Name: "run list", Summary: "List recorded runs, newest first",
 		Examples: `thread run list --thread ./inbox --failed --limit 10
 thread run list --thread ./inbox --session S --json | jq -r .status`,
-		Grammar: func() cli.Command { return new(runListCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(runListCmd) },
 	}
 }
 
@@ -265,7 +259,7 @@ actions, artifacts, messages and the runs that it started, each with the member
 entity before its columns.`,
 		Examples: `thread run show --thread ./inbox "$R"
 thread run show --thread ./inbox --step 3 --json "$R" | jq .input.request`,
-		Grammar: func() cli.Command { return new(runShowCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(runShowCmd) },
 	}
 }
 

@@ -48,7 +48,7 @@ runs of workers that are gone. A command that fails makes its run a failed one, 
 the worker goes on.`,
 		Examples: `thread run work --thread ./inbox --strategy requeue_all -- ./agent.sh
 thread run work --thread ./inbox --drain -- ./agent.sh`,
-		Grammar: func() cli.Command { return new(runWorkCmd) },
+		Errors: errorWords, Grammar: func() cli.Command { return new(runWorkCmd) },
 	}
 }
 

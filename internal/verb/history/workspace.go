@@ -25,7 +25,7 @@ func workspaceSetVerb() *cli.Verb {
 		Name: "workspace set", Args: "[workspace]", Summary: "Describe a workspace",
 		Details:  `A thread directory is one workspace, unless it is told of more.`,
 		Examples: `thread workspace set --thread ./inbox --name shop --kind project`,
-		Grammar:  func() cli.Command { return new(workspaceSetCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceSetCmd) },
 	}
 }
 
@@ -72,7 +72,7 @@ func workspaceShowVerb() *cli.Verb {
 		Name: "workspace show", Args: "[workspace]", Summary: "Show a workspace",
 		Details:  `That of the directory is there with the first row that is recorded.`,
 		Examples: `thread workspace show --thread ./inbox --json`,
-		Grammar:  func() cli.Command { return new(workspaceShowCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceShowCmd) },
 	}
 }
 
@@ -98,7 +98,7 @@ func workspaceListVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "workspace list", Summary: "List workspaces, those that changed last first",
 		Examples: `thread workspace list --thread ./inbox`,
-		Grammar:  func() cli.Command { return new(workspaceListCmd) },
+		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceListCmd) },
 	}
 }
 

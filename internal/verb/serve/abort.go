@@ -20,6 +20,7 @@ func abortVerb() *cli.Verb {
 run: what it leaves unread is tried again. See thread wait for its end.`,
 		Examples: `thread abort --thread ./inbox --consumer chat && thread wait --thread ./inbox --consumer chat`,
 		Grammar:  func() cli.Command { return new(abortCmd) },
+		Errors:   errorWords,
 	}
 }
 

@@ -24,6 +24,7 @@ THREAD_MESSAGES names, a JSON string on each line. Otherwise the message is
 refused with no_active_run, not_streaming or compacting.`,
 		Examples: `thread send --thread ./inbox --consumer chat "wait, use the other file"`,
 		Grammar:  func() cli.Command { return new(sendCmd) },
+		Errors:   errorWords,
 	}
 }
 

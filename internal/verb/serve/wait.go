@@ -21,6 +21,7 @@ func waitVerb() *cli.Verb {
 		Details:  `Exit code 0 means that it has ended, or that none was running.`,
 		Examples: `thread wait --thread ./inbox --consumer chat --timeout 1m`,
 		Grammar:  func() cli.Command { return new(waitCmd) },
+		Errors:   errorWords,
 	}
 }
 

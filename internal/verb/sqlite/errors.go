@@ -2,29 +2,21 @@ package sqlite
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"io/fs"
 
 	"thread/compat"
 	"thread/internal/cli"
 )
 
-// compatFailure puts the errors of package compat into words; path is what the
-// job was about.
-func compatFailure(ctx context.Context, err error, path string) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return cli.LogicError("interrupted", "run it again; it begins where it has to")
-	case errors.Is(err, compat.ErrNoSQLite):
-		return cli.LogicError("there is no SQLite for this kind of host", "import and export on another one")
-	case errors.Is(err, compat.ErrNotSQLite):
-		return cli.LogicError(fmt.Sprintf("%s is not a SQLite thread directory", path), "name a directory whose events.db is one of the TypeScript tool's")
-	case errors.Is(err, compat.ErrInUse):
-		return cli.LogicError("another program has the SQLite database of "+path+" open", "stop it and retry, or import into a new directory with --to")
-	case errors.Is(err, compat.ErrNotEmpty):
-		return cli.LogicError(err.Error(), "name a new or empty directory")
+// errorWords are the lines of the table of error words for package compat.
+func errorWords(a *cli.App) []cli.Rule {
+	return []cli.Rule{
+		{Is: context.Canceled, Code: 1, What: "interrupted", Fix: "run it again; it begins where it has to"},
+		{Is: compat.ErrNoSQLite, Code: 1, What: "there is no SQLite for this kind of host", Fix: "import and export on another one"},
+		{Is: compat.ErrNotSQLite, Code: 1, What: a.Target + " is not a SQLite thread directory", Fix: "name a directory whose events.db is one of the TypeScript tool's"},
+		{Is: compat.ErrInUse, Code: 1, What: "another program has the SQLite database of " + a.Target + " open", Fix: "stop it and retry, or import into a new directory with --to"},
+		{Is: compat.ErrNotEmpty, Code: 1, Fix: "name a new or empty directory"},
+		{Is: compat.ErrNotMirror, Code: 1, Fix: "name another file, or move that one away"},
+		{Is: fs.ErrExist, Code: 1, What: a.Target + " already exists", Fix: "name a new one"},
 	}
-	return err
 }

@@ -11,7 +11,6 @@ import (
 
 	"thread/compat"
 	"thread/engine"
-	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/target"
 )
@@ -34,6 +33,7 @@ import takes it back. See docs/MIGRATION.md.`,
 thread export --thread ./inbox --format csv --to inbox.csv
 thread export --thread ./inbox --format jsonl | gzip >inbox.jsonl.gz`,
 		Grammar: func() cli.Command { return new(exportCmd) },
+		Errors:  errorWords,
 	}
 }
 
@@ -51,6 +51,7 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 		if to, err = cli.Resolve(c.To.Value); err != nil {
 			return err
 		}
+		a.Target = to
 	}
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -63,18 +64,18 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 		n, err := compat.Export(ctx, t, to, bar.Set)
 		bar.End()
 		if err != nil {
-			return compatFailure(ctx, err, to)
+			return err
 		}
 		return written(a, "Exported", n, to, c.JSON)
 	case format != compat.JSONL && format != compat.CSV:
-		return cli.UsageError("--format is "+c.Format.Value, "say sqlite, jsonl or csv")
+		return cli.UsageError("--format is "+c.Format.Value, "use sqlite, jsonl or csv")
 	case to == "":
 		_, err = compat.WriteEvents(ctx, t, &a.Out, format, nil)
-		return compatFailure(ctx, err, a.Dir)
+		return err
 	}
 	n, err := exportFile(ctx, t, to, format, a.Stderr)
 	if err != nil {
-		return compatFailure(ctx, err, to)
+		return err
 	}
 	return written(a, "Exported", n, to, c.JSON)
 }
@@ -82,8 +83,10 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 // written says how many events were written where.
 func written(a *cli.App, word string, n int64, to string, json bool) error {
 	if json {
-		line := event.AppendString([]byte(`{"to":`), to)
-		return a.Out.Text(fmt.Sprintf("%s,\"event_count\":%d}\n", line, n))
+		return a.Out.JSON(struct {
+			To     string `json:"to"`
+			Events int64  `json:"event_count"`
+		}{to, n})
 	}
 	return a.Out.Text(fmt.Sprintf("%s %d events to %s\n", word, n, cli.Printable(to)))
 }
@@ -113,9 +116,5 @@ func exportFile(ctx context.Context, t *engine.Thread, to string, format compat.
 	if err := errors.Join(err, f.Close()); err != nil {
 		return 0, err
 	}
-	err = target.Rename(f.Name(), to)
-	if errors.Is(err, fs.ErrExist) {
-		err = cli.Taken(to)
-	}
-	return n, err
+	return n, target.Rename(f.Name(), to)
 }

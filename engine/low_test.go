@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"testing"
+
+	"thread/filter"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
+)
+
+func low(tx *Tx) *bolt.Tx            { return tx.s.(*bolt.Tx) }
+func sessionOf(tx *Tx) store.Session { return &session{tx: *tx} }
+func dirOf(th *Thread) *bolt.Store   { return th.s.(*bolt.Store) }
+
+var (
+	bucketDeliveries   = []byte(store.Deliveries)
+	bucketDead         = []byte(store.Dead)
+	bucketRetries      = []byte(store.Retries)
+	bucketDedupe       = []byte(store.Dedupe)
+	bucketDedupeExpiry = []byte(store.DedupeExpiry)
+	bucketReceipts     = []byte(store.Receipts)
+	bucketScheduled    = []byte(store.Scheduled)
+	bucketSchedules    = []byte(store.Schedules)
+	bucketChecked      = []byte(store.Checked)
+)
+
+func newSelection(f *filter.Filter) *store.Selection { return store.NewSelection(f, nil) }
+
+func setMaxReleased(t *testing.T, n int) {
+	before := maxReleased
+	maxReleased = n
+	t.Cleanup(func() { maxReleased = before })
+}

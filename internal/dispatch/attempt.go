@@ -1,0 +1,185 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/lock"
+)
+
+// The environment of a handler, beside what the push had (T-65).
+const (
+	envDir       = "THREAD_DIR"           // the thread directory, absolute
+	envConsumer  = "THREAD_CONSUMER"      // the subscription
+	envLastAcked = "THREAD_LAST_ACKED_ID" // the progress at the start
+	envRunID     = "THREAD_RUN_ID"        // 32 hex digits, different for every run
+	envPopped    = "THREAD_POPPED"        // where Popped writes, "" when success does not ack
+)
+
+// envAck, set to ackOnSuccess where a push is made, has the effect of
+// Subscription.AckOnSuccess for the handlers that it starts.
+const (
+	envAck       = "THREAD_ACK"
+	ackOnSuccess = "on-success"
+)
+
+// serve runs the handler of a claimed consumer once, or deals with a run that has
+// lost its supervisor, decides what follows, and gives the claim back. It returns the
+// right to run the consumer later if that is what follows. An error of one consumer
+// is logged, not returned.
+func (s *supervisor) attempt(ctx context.Context, c *claim) (*waiter, error) {
+	consumer := c.due.Consumer
+	if c.due.First == 0 && c.lost == nil { // unsubscribed or acked since the dispatch saw it
+		c.drop()
+		return nil, nil
+	}
+	if c.supervisorLock == nil {
+		var err error
+		if c.supervisorLock, err = lock.Open(ctx, s.supervisorLockPath(consumer), lock.Exclusive); err != nil {
+			c.drop()
+			return nil, err
+		}
+	}
+	h := &handler{dispatcher: s.dispatcher, due: c.due, file: c.record, standby: s.standby, hooks: s.hooks, orphans: beginRun()}
+	defer h.orphans.end()
+	if c.lost != nil && c.lost.Manual {
+		// No run: what is left of it is ended, and the consumer is run as if it had not been.
+		h.rec = c.lost
+		err := h.clear(ctx, killGrace)
+		if err == nil {
+			err = c.record.File().Truncate(0)
+		}
+		if c.lost = nil; err != nil || c.due.First == 0 {
+			c.drop()
+			return nil, err
+		}
+	}
+	var x exit
+	var err error
+	if c.lost != nil {
+		h.rec = c.lost
+		s.log.Warn("supervise: consumer=%s run=%s lost its supervisor", consumer, h.runID())
+		s.noteRun(consumer, h.rec.note)
+		x, err = h.adopt(ctx)
+	} else {
+		n := note{State: stateRunning, RunID: newRunID(), StartedAt: time.Now(), EndedAt: c.note.EndedAt, Exit: c.note.Exit,
+			Seen: c.due.Newest, SeenRetried: c.due.Retried, streak: c.note.resumed()}
+		h.rec = &record{note: n, Consumer: consumer, From: c.due.Progress.From()}
+		h.acks = c.due.AckOnSuccess || os.Getenv(envAck) == ackOnSuccess
+		s.noteRun(consumer, n) // model: note
+		if err := writeRecord(c.record, h.rec); err != nil {
+			s.report(consumer, err)
+		}
+		x, err = h.run(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // the process ends, and its locks with it
+	}
+	if err != nil {
+		s.report(consumer, err)
+		x = exit{text: err.Error()}
+	}
+	return s.conclude(ctx, c, h, x)
+}
+
+func (s *supervisor) noteRun(consumer string, n note) {
+	if err := s.writeNote(consumer, n); err != nil {
+		s.report(consumer, err)
+	}
+}
+
+// conclude decides what follows a run (model: conclude).
+func (s *supervisor) conclude(ctx context.Context, c *claim, h *handler, x exit) (*waiter, error) {
+	consumer := c.due.Consumer
+	n := h.rec.note
+	now := time.Now()
+	n.EndedAt, n.Exit = &now, x.text
+	if h.acks && x.ok {
+		s.ackPopped(ctx, consumer, n.RunID)
+	}
+
+	after, err := s.dueFor(ctx, consumer, 0)
+	e := ending{ok: x.ok, stopped: x.stopped || s.hooks.stops(), moved: after.Progress.From() > h.rec.From, pending: after.First != 0}
+	if x.unknown {
+		e.ok = e.moved || !e.pending
+	}
+	if err == nil && e.pending {
+		var newer engine.Due
+		newer, err = s.dueFor(ctx, consumer, h.rec.Seen)
+		e.fresh = newer.First != 0 || after.Retried != h.rec.SeenRetried
+	}
+	if s.hooks != nil && s.hooks.Ended != nil {
+		s.hooks.Ended(e.ok)
+	}
+	if err != nil {
+		c.drop()
+		return nil, err
+	}
+	s.log.Info("supervise: consumer=%s run=%s ended: %s after %v, last_acked_id=%d", consumer, n.RunID, x.text,
+		now.Sub(n.StartedAt).Round(time.Millisecond), after.Progress.LastAcked)
+	n.Seen, n.SeenRetried = after.Newest, after.Retried
+	w, err := s.settle(c, n, e)
+	if err != nil {
+		s.report(consumer, err)
+	}
+	return w, nil
+}
+
+// newRunID returns a name that no other run has. Nothing trusts it to be secret.
+func newRunID() string {
+	return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
+}
+
+// standardPath is where a shell looks when there is no PATH.
+const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// handlerPath returns PATH with our own directory, which cron's has not, so that a
+// handler finds thread. It comes last: another thread that the user has put into
+// the way is meant.
+func handlerPath() string {
+	path, set := os.LookupEnv("PATH")
+	if !set && runtime.GOOS != "windows" {
+		path = standardPath
+	}
+	exe, err := executable()
+	dir := filepath.Dir(exe)
+	const sep = string(os.PathListSeparator)
+	if err != nil || strings.Contains(sep+path+sep, sep+dir+sep) || strings.Contains(dir, sep) {
+		return path
+	}
+	return path + sep + dir
+}
+
+// ofService reports whether a variable tells a process where the service manager that
+// has started it listens (sd_notify(3), sd_watchdog_enabled(3)). A handler is not
+// the service: what it said there would be taken for the word of ours.
+func ofService(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return name == "NOTIFY_SOCKET" || name == "WATCHDOG_USEC" || name == "WATCHDOG_PID"
+}
+
+// environment is what the handler gets: everything that we have but what is of our
+// service, and the run.
+func (h *handler) environment() []string {
+	popped := ""
+	if h.acks {
+		popped = h.poppedPath(h.due.Consumer)
+	}
+	// The last value of a name counts.
+	env := append(slices.DeleteFunc(os.Environ(), ofService), envDir+"="+h.t.Dir(), envConsumer+"="+h.due.Consumer,
+		envLastAcked+"="+strconv.FormatInt(h.due.Progress.LastAcked, 10), envRunID+"="+h.runID(), envPopped+"="+popped)
+	env = append(env, "PATH="+handlerPath())
+	if h.hooks != nil && h.hooks.Env != nil {
+		env = append(env, h.hooks.Env()...)
+	}
+	return env
+}

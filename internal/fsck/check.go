@@ -1,0 +1,134 @@
+package fsck
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"thread/engine"
+	"thread/index"
+	"thread/internal/store/bolt"
+	"thread/internal/store/bolt/disk"
+)
+
+// Fault is something wrong in a thread directory.
+type Fault struct {
+	Place string // "page 7 of bucket events", "event 12", "events.jsonl line 3"
+	What  string
+	// Of what is wrong with a line: its file, its number, 0 where the file itself is
+	// meant, and the event that it is about, 0 where none is.
+	File        string
+	Line, Event int64
+}
+
+// CheckReport is the answer of Check.
+type Report struct {
+	Events    int64 // records of events that were looked at
+	Pages     int64 // pages in use
+	FreePages int64
+	Lines     int64   // lines of JSON that were compared with their events
+	Faults    []Fault // at most 1000
+	More      int64   // faults beyond these
+	// Notes are no faults: what a crash may leave, and what heals at the next push.
+	Notes []Fault
+	// Digest is the SHA-256 of Digest in hex, "" when the database has faults.
+	Digest string
+}
+
+// DatabaseSound reports whether the faults, if any, are all in events*.jsonl, which
+// FixLog writes anew. While there are others the lines are not looked at.
+func (r *Report) DatabaseSound() bool { return len(r.Faults) == 0 || r.Faults[0].File != "" }
+
+// maxFaults bounds a report: one bad page can put thousands of events out of
+// order.
+const maxFaults = 1000
+
+// Check looks at everything in the thread directory: every page of the database
+// and how they hang together, the checksum of every record,
+// the columns and the series against the events, ids, head and progress, and
+// all events*.jsonl: every event must have its line, and every line be that of its
+// event. It changes nothing but
+// makes events.jsonl durable, from which Repair can take what the database lost.
+//
+// It reads in slices, so that writers wait no longer than for any other long read,
+// and looks at the events that there were when it began. Where the database has a
+// fault it reads all of it once more at once: what changed meanwhile is none.
+//
+// What Check finds wrong is in the report; an error means that it could not
+// look: those of Open, ErrBusy, and ErrCorrupt when not even a meta page of the
+// database is whole.
+func Check(ctx context.Context, t *engine.Thread) (*Report, error) {
+	t = t.WithoutRelease()
+	c, err := checkDatabase(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.report.Faults) > 0 {
+		return c.report, nil // the lines cannot be compared with events that cannot be read
+	}
+	if _, err := c.lineFiles(ctx); err != nil {
+		return nil, err
+	}
+	if c.report.DatabaseSound() {
+		sum, err := t.Digest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.report.Digest = hex.EncodeToString(sum[:])
+	}
+	return c.report, nil
+}
+
+// newChecker returns a checker of what t is kept in.
+func newChecker(t *engine.Thread) *checker {
+	return &checker{t: t, s: storeOf(t), report: new(Report)}
+}
+
+// storeOf returns the directory that a thread is kept in. There is no other kind yet.
+func storeOf(t *engine.Thread) *bolt.Store { return t.Store().(*bolt.Store) }
+
+type checker struct {
+	t      *engine.Thread
+	s      *bolt.Store // of t
+	report *Report
+	pages  checkPages
+
+	st       disk.State // when the check began
+	format   uint32
+	series   seriesCheck
+	blocks   []index.Block
+	block    int // the block, and the place in it, of the next event
+	inBlock  int
+	tail     int64
+	lastID   int64
+	beyond   int64          // events above head
+	contents []largeContent // whose pieces were not all seen yet
+	ordinals map[uint64]string
+	entries  map[string]string // keys of schedules in the queue, and their names
+}
+
+func (c *checker) fault(place, what string) { c.add(Fault{Place: place, What: what}) }
+
+func (c *checker) add(f Fault) {
+	if len(c.report.Faults) == maxFaults {
+		c.report.More++
+		return
+	}
+	c.report.Faults = append(c.report.Faults, f)
+}
+
+func (c *checker) faultf(place, format string, args ...any) {
+	c.fault(place, fmt.Sprintf(format, args...))
+}
+
+func (c *checker) note(place, format string, args ...any) {
+	c.report.Notes = append(c.report.Notes, Fault{Place: place, What: fmt.Sprintf(format, args...)})
+}
+
+func keyID(key []byte) (uint32, bool) {
+	if len(key) != 4 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint32(key), true
+}

@@ -1,0 +1,315 @@
+package fsck
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
+	"thread/internal/store/bolt/disk"
+)
+
+// checkPages is how a check reads the database: page by page, without bbolt, under
+// the shared lock. In slices it lets go of the lock every few milliseconds and goes
+// on behind the last key, in what the database is by then. The file only has to
+// stay the same one; events are looked at up to the head of the beginning.
+type checkPages struct {
+	ctx    context.Context
+	sliced bool
+
+	f       *os.File    // locked
+	first   os.FileInfo // of the first slice's file
+	walk    *disk.TreeWalk
+	buckets map[string][]byte
+	names   []string
+	format  []byte // the records of bucket meta
+	state   []byte
+	series  []byte
+	now     disk.State // what state says, if it is sound
+
+	slices int  // of the present bucket
+	over   bool // what comes in it is newer than the check
+
+	overflow []uint32 // by page: one more than how many belong to it, 0 when not seen
+}
+
+// errReplaced ends a check in slices that must begin anew.
+var errReplaced = errors.New("the database was replaced")
+
+// checkDatabase looks at the database in slices. A fault can be one that only
+// seems so, as when a record moves from a bucket that was not looked at yet to one
+// that was; so then, and where the file is replaced again and again, it is looked
+// at once more, under one lock.
+func checkDatabase(ctx context.Context, t *engine.Thread) (*checker, error) {
+	for n := 1; ; n++ {
+		c := newChecker(t)
+		c.pages = checkPages{ctx: ctx, sliced: n <= 3}
+		err := c.database()
+		c.pages.close()
+		switch {
+		case !c.pages.sliced || err == nil && len(c.report.Faults) == 0:
+			return c, err
+		case ctx.Err() != nil || errors.Is(err, engine.ErrBusy) || errors.Is(err, engine.ErrClosed):
+			return nil, err
+		case !errors.Is(err, errReplaced):
+			n = 3
+		}
+	}
+}
+
+func (p *checkPages) close() {
+	if p.f != nil {
+		p.f.Close()
+		p.f = nil
+	}
+}
+
+// open locks the database and reads the list of its buckets and the bucket meta.
+func (c *checker) open() error {
+	p := &c.pages
+	p.close()
+	var err error
+	if p.f, err = c.s.LockForReading(p.ctx); err != nil {
+		return err
+	}
+	info, err := p.f.Stat()
+	if err != nil {
+		return err
+	}
+	if p.first == nil {
+		p.first = info
+	} else if !os.SameFile(p.first, info) {
+		return errReplaced
+	}
+	two := disk.ReadMetas(p.f)
+	found := two.Whole()
+	if len(found) == 0 {
+		return fmt.Errorf("%w: both meta pages", engine.ErrCorrupt)
+	}
+	if err := two.Fault(); err != nil {
+		c.fault("meta pages", strings.TrimPrefix(err.Error(), engine.ErrCorrupt.Error()+": "))
+	}
+	pages, err := disk.NewPageFile(p.f, int64(found[0].PageSize))
+	if err != nil {
+		return err
+	}
+	p.walk = &disk.TreeWalk{PageFile: pages, Meta: found[0], Used: map[uint64]bool{0: true, 1: true}, Fault: c.fault}
+	if p.sliced {
+		p.walk.Enough = c.slice()
+		p.walk.Seen = p.note
+	}
+	p.buckets, p.names = make(map[string][]byte), nil
+	var last []byte
+	enough := p.walk.Enough
+	p.walk.Enough = nil // these few are read at once
+	p.walk.Tree("", p.walk.Meta.Root, 0, nil, &last, func(e *disk.Element) {
+		if !e.Bucket {
+			c.faultf("bucket list", "%q is not a bucket", e.Key)
+			return
+		}
+		p.buckets[string(e.Key)] = e.Value
+		p.names = append(p.names, string(e.Key))
+	})
+	if p.buckets[string(disk.BucketMeta)] == nil && len(c.report.Faults) == 0 {
+		return fmt.Errorf("%w: no bucket %q", engine.ErrNotDatabase, disk.BucketMeta)
+	}
+	p.format, p.state, p.series = nil, nil, nil
+	if err := c.visit(disk.BucketMeta, c.meta); err != nil {
+		return err
+	}
+	p.walk.Enough = enough
+	p.now, _ = disk.DecodeState(p.state)
+	return nil
+}
+
+// checkSliceTime is a variable for the tests.
+var checkSliceTime = bolt.SliceTime
+
+// slice returns what tells that a slice is over. Where there are very many, because
+// writers wait all the time, they get longer: or a bucket could grow faster than it
+// is read.
+func (c *checker) slice() func() bool {
+	c.pages.slices++
+	each := min(bolt.WriterCheckTime*time.Duration(1+c.pages.slices/256), checkSliceTime)
+	now := time.Now()
+	until, check := now.Add(checkSliceTime), now.Add(each)
+	return func() bool {
+		now := time.Now()
+		if c.pages.over || now.After(until) {
+			return true
+		}
+		if !now.After(check) {
+			return false
+		}
+		check = now.Add(each)
+		return c.s.WriterWaits()
+	}
+}
+
+func (c *checker) meta(e *disk.Element) {
+	switch string(e.Key) {
+	case string(disk.KeyFormat):
+		c.pages.format = e.Value
+	case string(disk.KeyState):
+		c.pages.state = e.Value
+	case string(disk.KeySeries):
+		c.pages.series = e.Value
+	}
+}
+
+// visit calls fn for the entries of one of the buckets that every thread has.
+func (c *checker) visit(name []byte, fn func(e *disk.Element)) error {
+	if _, ok := c.pages.buckets[string(name)]; !ok {
+		c.fault("bucket "+string(name), "is missing")
+		return nil
+	}
+	return c.bucket(string(name), func(e *disk.Element) {
+		if e.Bucket {
+			c.faultf("bucket "+string(name), "%q is a bucket", e.Key)
+			return
+		}
+		fn(e)
+	})
+}
+
+// bucket calls fn for the entries of a bucket, in as many slices as it takes.
+func (c *checker) bucket(name string, fn func(e *disk.Element)) error {
+	p := &c.pages
+	p.slices, p.over = 0, false
+	var last []byte
+	for {
+		p.walk.Bucket(name, p.buckets[name], func(e *disk.Element) {
+			last = e.Key
+			fn(e)
+		})
+		if !p.walk.Stopped || p.over {
+			p.walk.After, p.walk.Stopped, p.over = nil, false, false
+			return nil
+		}
+		last = bytes.Clone(last) // not the page that it is in
+		if err := c.open(); err != nil {
+			return err
+		}
+		if p.buckets[name] == nil {
+			return nil // it was the last entry
+		}
+		p.walk.After = last
+	}
+}
+
+// database looks at the pages and what is in them.
+func (c *checker) database() error {
+	if err := c.open(); err != nil {
+		return err
+	}
+	c.linesAhead()
+	names := slices.Clone(c.pages.names)
+	if err := c.ourBuckets(); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if store.Essential(store.Table(name)) {
+			continue
+		}
+		if err := c.foreign(name); err != nil {
+			return err
+		}
+	}
+	c.contentsBefore(math.MaxInt64)
+	c.orphanEntries()
+	if c.pages.sliced {
+		return c.account()
+	}
+	w := c.pages.walk
+	c.report.FreePages = w.Free(nil)
+	c.report.Pages = int64(len(w.Used)) - c.report.FreePages
+	for id := range w.Meta.Pages {
+		if !w.Used[id] {
+			w.Faultf(id, "", "is neither in use nor free")
+		}
+	}
+	return nil
+}
+
+// visit is a bucket and what looks at its entries.
+type visit struct {
+	bucket []byte
+	fn     func(e *disk.Element)
+}
+
+// ourBuckets looks at the engine's own buckets. A newer format is an error, not
+// a fault.
+func (c *checker) ourBuckets() error {
+	var err error
+	if c.format, err = disk.DecodeFormat(c.pages.format); errors.Is(err, engine.ErrNewerFormat) {
+		return err
+	} else if err != nil {
+		c.fault("bucket meta", "has no format")
+	}
+	if c.st, err = disk.DecodeState(c.pages.state); err != nil {
+		c.fault("bucket meta", "the state record is damaged")
+		return nil
+	}
+	c.countedSeries()
+	visits := []visit{{disk.BucketSeriesByID, c.seriesByID}, {disk.BucketSeries, c.seriesByKey}}
+	if c.format >= 2 {
+		visits = []visit{{disk.BucketTypes, c.seriesType}, visits[0], visits[1], {disk.BucketTypeBlocks, c.typeBlock}}
+	}
+	for _, v := range append(visits, visit{disk.BucketColumns, c.column}, visit{disk.BucketEvents, c.event},
+		visit{disk.BucketSubscriptions, c.subscription}, visit{disk.BucketProgress, c.progress}) {
+		if err := c.visit(v.bucket, v.fn); err != nil {
+			return err
+		}
+	}
+	c.seriesCounters()
+	c.totals()
+	return nil
+}
+
+// foreign looks at a bucket that not every thread has: its pages, and its records
+// where one that is damaged would keep everybody from writing.
+func (c *checker) foreign(name string) error {
+	nested := false
+	if c.pages.buckets[name] == nil {
+		return nil // it is gone by now
+	}
+	err := c.bucket(name, func(e *disk.Element) {
+		if e.Bucket {
+			if nested = true; !c.pages.sliced {
+				c.within(name+"/"+string(e.Key), e.Value, 1)
+			}
+		}
+		switch name {
+		case string(store.Pieces):
+			c.piece(e)
+		case string(store.Scheduled):
+			c.scheduled(e)
+		case string(store.Schedules):
+			c.schedule(e)
+		}
+	})
+	if err == nil && nested && c.pages.sliced {
+		return errNested
+	}
+	return err
+}
+
+// errNested ends a check in slices of a database with buckets in buckets, which
+// nothing of ours makes.
+var errNested = errors.New("a bucket in a bucket")
+
+func (c *checker) within(name string, head []byte, depth int) {
+	c.pages.walk.Bucket(name, head, func(e *disk.Element) {
+		if e.Bucket && depth < disk.MaxTreeDepth {
+			c.within(name+"/"+string(e.Key), e.Value, depth+1)
+		}
+	})
+}

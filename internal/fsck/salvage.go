@@ -1,0 +1,453 @@
+package fsck
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"thread/engine"
+	"thread/event"
+	"thread/index"
+	"thread/internal/store"
+	"thread/internal/store/bolt"
+	"thread/internal/store/bolt/disk"
+	"thread/jsonlog"
+)
+
+// trees collects the records below one meta page. What was found before stays.
+func (s *salvage) trees(w *disk.TreeWalk) error {
+	newest := s.kind == fromDatabase
+	if newest {
+		w.Fault = func(place, what string) { s.problem("%s %s", place, what) }
+	}
+	var last []byte
+	buckets := make(map[string][]byte)
+	var names []string
+	w.Tree("", w.Meta.Root, 0, nil, &last, func(e *disk.Element) {
+		if e.Bucket {
+			buckets[string(e.Key)] = e.Value
+			names = append(names, string(e.Key))
+		}
+	})
+	var format, st []byte
+	if head, ok := buckets[string(store.Meta)]; ok {
+		w.Bucket(string(store.Meta), head, func(e *disk.Element) {
+			s.see(string(store.Meta), e)
+			switch string(e.Key) {
+			case string(disk.KeyFormat):
+				format = e.Value
+			case string(disk.KeyState):
+				st = e.Value
+			}
+		})
+	}
+	if _, err := disk.DecodeFormat(format); errors.Is(err, engine.ErrNewerFormat) {
+		return err
+	}
+	state, err := disk.DecodeState(st)
+	if err == nil && s.st == nil {
+		s.st, s.stateOf = &state, s.kind
+	}
+	visit := func(name []byte, fn func(e *disk.Element)) {
+		if head, ok := buckets[string(name)]; ok {
+			w.Bucket(string(name), head, func(e *disk.Element) {
+				s.see(string(name), e)
+				fn(e)
+			})
+		} else if newest {
+			s.problem("bucket %s is missing", name)
+		}
+	}
+	visit(disk.BucketSeriesByID, s.addSeries)
+	visit(disk.BucketColumns, s.addColumn)
+	visit(disk.BucketEvents, s.addEvent)
+	if head, ok := buckets[string(store.Pieces)]; ok {
+		w.Bucket(string(store.Pieces), head, func(e *disk.Element) {
+			s.see(string(store.Pieces), e)
+			s.addPiece(e)
+		})
+	}
+	visit(disk.BucketSubscriptions, s.addSubscription)
+	visit(disk.BucketProgress, s.addProgress)
+	if newest {
+		for _, name := range names {
+			if !store.Essential(store.Table(name)) && name != string(store.Pieces) {
+				s.addExtra(w, []string{name}, buckets[name], 0)
+			}
+		}
+	}
+	return nil
+}
+
+// unfinished reports whether an id is of a batch that did not end, as far as the
+// newest state can be believed. It was not given.
+func (s *salvage) unfinished(id int64) bool {
+	return s.kind == fromDatabase && s.st != nil && !s.badMetas && id > s.st.Head
+}
+
+// unused looks for records in the leaf pages that no tree has.
+func (s *salvage) unused(used map[uint64]bool) {
+	for id := uint64(2); id < s.pages.Pages; id++ {
+		if used[id] {
+			continue
+		}
+		if g, err := s.pages.Read(id); err == nil && g.Flags == disk.PageLeaf {
+			s.leaf(g)
+			id += g.Overflow
+		}
+	}
+}
+
+func (s *salvage) leaf(g *disk.Page) {
+	for i := range g.Count {
+		e, err := g.Element(i)
+		if err != nil {
+			continue
+		}
+		if e.Bucket {
+			if inline, ok := disk.InlinePage(e.Value); ok && g.ID != 0 {
+				s.leaf(inline)
+			}
+			continue
+		}
+		s.see("", &e)
+		s.addSeries(&e)
+		s.addEvent(&e)
+		s.addPiece(&e)
+		s.addSubscription(&e)
+		s.addProgress(&e)
+	}
+}
+
+func (s *salvage) addSeries(e *disk.Element) {
+	id, ok := keyID(e.Key)
+	if !ok || s.series[id] != nil {
+		return
+	}
+	if v, err := index.DecodeSeries(id, e.Value); err == nil {
+		s.series[id] = &v
+	}
+}
+
+func (s *salvage) addColumn(e *disk.Element) {
+	b, err := index.DecodeBlock(e.Key, e.Value)
+	if err != nil || s.st != nil && b.Last > s.st.Head {
+		return
+	}
+	for i := range b.Count {
+		s.columns = append(s.columns, b.ID(i))
+	}
+}
+
+func (s *salvage) addEvent(e *disk.Element) {
+	g, err := disk.OpenGroup(e.Key, e.Value)
+	if err != nil {
+		return
+	}
+	var key, value []byte
+	if e.Page == 0 {
+		key, value = bytes.Clone(e.Key), bytes.Clone(e.Value)
+	}
+	for {
+		var r disk.Record
+		more, err := g.Next(&r)
+		if !more || err != nil || g.ID <= 0 || s.st != nil && g.ID > s.st.Head {
+			return
+		}
+		if _, known := s.events[g.ID]; !known {
+			s.events[g.ID] = origin{kind: s.kind, series: r.Series, pieces: r.Pieces, page: e.Page, index: e.Index, key: key, value: value}
+		}
+	}
+}
+
+// pieceOrigin says where a piece of a content is.
+type pieceOrigin struct {
+	kind   int
+	n, crc uint32
+	page   uint64
+	index  int
+	value  []byte // or the piece itself
+}
+
+func (s *salvage) addPiece(e *disk.Element) {
+	id, n, crc, ok := disk.SplitPieceKey(e.Key, e.Value)
+	if !ok {
+		return
+	}
+	for _, known := range s.pieces[id] {
+		if known.n == n && known.crc == crc {
+			return
+		}
+	}
+	p := pieceOrigin{kind: s.kind, n: n, crc: crc, page: e.Page, index: e.Index}
+	if e.Page == 0 {
+		p.value = bytes.Clone(e.Value)
+	}
+	s.pieces[id] = append(s.pieces[id], p)
+}
+
+// addSubscription takes a subscription that an unused page still has only when
+// the database lost some: it may have been removed on purpose.
+func (s *salvage) addSubscription(e *disk.Element) {
+	sub, err := store.DecodeSubscription(e.Key, bytes.Clone(e.Value))
+	if err != nil || sub.Handler == "" || s.kind != fromDatabase && !s.damaged() {
+		if s.kind == fromDatabase {
+			s.problem("subscription %q is damaged", e.Key)
+		}
+		return
+	}
+	for _, known := range s.subs {
+		if known.Consumer == sub.Consumer {
+			return
+		}
+	}
+	if s.kind != fromDatabase {
+		s.problem("subscription %q was found in an older page; it may have been removed since", sub.Consumer)
+	}
+	at, _ := slices.BinarySearchFunc(s.subs, sub.Ordinal, func(a *store.Subscription, ordinal uint64) int {
+		if a.Ordinal < ordinal {
+			return -1
+		}
+		return 1
+	})
+	s.subs = slices.Insert(s.subs, at, sub)
+}
+
+// damaged reports whether the newest state of the database has a fault.
+func (s *salvage) damaged() bool { return len(s.report.Problems) > 0 }
+
+func (s *salvage) addProgress(e *disk.Element) {
+	p, err := store.DecodeProgress(e.Key, e.Value)
+	if err != nil || len(e.Key) < 2 || e.Key[0] != 'c' || s.kind != fromDatabase && !s.damaged() {
+		if s.kind == fromDatabase {
+			s.problem("progress %q is damaged", e.Key)
+		}
+		return
+	}
+	found := bolt.ConsumerProgress{Consumer: string(e.Key[1:]), ProgressRecord: p}
+	for i, known := range s.progress {
+		if known.Consumer != found.Consumer {
+			continue
+		}
+		// Of several old ones the smallest: events are rather delivered again.
+		if s.kind == fromUnused && known.LastAcked > p.LastAcked {
+			s.progress[i] = found
+		}
+		return
+	}
+	if s.kind != fromDatabase {
+		s.problem("progress of %q was found in an older page; events may be delivered again", found.Consumer)
+	}
+	s.progress = append(s.progress, found)
+}
+
+func (s *salvage) addExtra(w *disk.TreeWalk, path []string, head []byte, depth int) {
+	if len(head) < disk.BucketHeadBytes || depth > disk.MaxTreeDepth {
+		return
+	}
+	s.extras = append(s.extras, bolt.Extra{Bucket: path, Sequence: binary.NativeEndian.Uint64(head[8:])})
+	w.Bucket(path[0], head, func(e *disk.Element) {
+		if e.Bucket {
+			s.addExtra(w, append(slices.Clone(path), string(e.Key)), bytes.Clone(e.Value), depth+1)
+			return
+		}
+		s.see(path[0], e)
+		s.extras = append(s.extras, bolt.Extra{Bucket: path, Key: bytes.Clone(e.Key), Value: bytes.Clone(e.Value)})
+	})
+}
+
+// readLines notes the lines of events that the database lost.
+func (s *salvage) readLines() error {
+	names, err := lineFileNames(s.src.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		f, err := openLines(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotRegular) {
+			continue // no lines
+		}
+		if err != nil {
+			s.problem("%s: %v", filepath.Base(name), err)
+			continue
+		}
+		s.files = append(s.files, f)
+		if err := s.readLineFile(f); err != nil {
+			s.problem("%s: %v", filepath.Base(name), err)
+		}
+	}
+	return nil
+}
+
+// maxLineBytes is more than any event's line has: all of its texts escaped.
+const maxLineBytes = 6*(event.MaxContentBytes+3*event.MaxNameBytes) + 4096
+
+// maxIDStep is how far the id of a line that is damaged may lie above that of the
+// line before it and be believed.
+const maxIDStep = 1 << 20
+
+func (s *salvage) readLineFile(f *os.File) error {
+	lines := jsonlog.NewLines(f)
+	last, ends := int64(0), false
+	var buf []byte
+	var e event.Event
+	for {
+		more, err := lines.Next()
+		if err != nil || !more {
+			if s.newestLine = 0; ends { // of events.jsonl in the end
+				s.newestLine = last
+			}
+			return err
+		}
+		id, ok := lines.ID()
+		whole, err := lines.Whole()
+		if err != nil {
+			return err
+		}
+		if ends = false; !ok {
+			continue
+		}
+		at, n := lines.Offset, lines.Length()
+		if o, known := s.events[id]; known && o.kind < fromLines && s.series[o.series] != nil && (!o.pieces || s.load(&e, id, &o)) {
+			last, ends = id, whole
+			continue
+		}
+		sound := whole && n <= maxLineBytes
+		if sound {
+			buf = slices.Grow(buf[:0], int(n))[:n]
+			if _, err := f.ReadAt(buf, at); err != nil {
+				return err
+			}
+			_, sound = parseLine(buf)
+		}
+		if !sound {
+			if id > last && id-last <= maxIDStep {
+				s.saw(id)
+				s.named = append(s.named, id)
+			}
+			continue
+		}
+		last, ends = id, true
+		s.saw(id)
+		s.events[id] = origin{kind: fromLines, file: len(s.files) - 1, at: at, n: int(n)}
+	}
+}
+
+// parseLine reads a line of events.jsonl. It must be exactly what its event is
+// written as.
+func parseLine(line []byte) (e event.Event, ok bool) {
+	var v struct {
+		ID        int64   `json:"id"`
+		CreatedAt string  `json:"created_at"`
+		Source    string  `json:"source"`
+		Type      string  `json:"type"`
+		Subtype   *string `json:"subtype"`
+		Content   string  `json:"content"`
+	}
+	if err := json.Unmarshal(line, &v); err != nil {
+		return e, false
+	}
+	e = event.Event(v)
+	return e, string(e.AppendJSON(nil)) == string(line)
+}
+
+// load reads an event from where it was found. Pieces of its content may have been
+// found in a worse place, which is noted in o.
+func (s *salvage) load(e *event.Event, id int64, o *origin) bool {
+	if o.kind == fromLines {
+		line := make([]byte, o.n)
+		if _, err := s.files[o.file].ReadAt(line, o.at); err != nil {
+			return false
+		}
+		v, ok := parseLine(line)
+		*e = v
+		return ok && v.ID == id
+	}
+	el, ok := s.element(o.page, o.index, o.value)
+	if !ok {
+		return false
+	}
+	if o.value != nil {
+		el.Key = o.key
+	}
+	g, err := disk.OpenGroup(el.Key, el.Value)
+	var r disk.Record
+	for more := true; err == nil && more && g.ID != id; {
+		more, err = g.Next(&r)
+	}
+	if err != nil || g.ID != id || g.Read == 0 {
+		return false
+	}
+	content := string(r.Content)
+	if r.Pieces {
+		var kind int
+		if content, kind, ok = s.content(id, &r); !ok {
+			return false
+		}
+		o.kind = max(o.kind, kind)
+	}
+	series := s.series[r.Series]
+	if series == nil {
+		return false
+	}
+	var at disk.TimeText
+	*e = event.Event{
+		ID: id, CreatedAt: at.Of(&r),
+		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: content,
+	}
+	return true
+}
+
+// element returns the key and value of an element of a page, or only the value
+// where that is known.
+func (s *salvage) element(page uint64, i int, value []byte) (e disk.Element, ok bool) {
+	if value != nil {
+		return disk.Element{Value: value}, true
+	}
+	g, err := s.pages.Read(page)
+	if err != nil || i >= g.Count {
+		return e, false
+	}
+	e, err = g.Element(i)
+	return e, err == nil
+}
+
+// content puts a large content together. Of a piece that was found with different
+// bytes, as when an id was given twice because a batch did not end, the first one
+// found is tried first. Kind is the worst place that one came from.
+func (s *salvage) content(id int64, r *disk.Record) (content string, kind int, ok bool) {
+	found := make([][]pieceOrigin, (r.Size+disk.PieceBytes-1)/disk.PieceBytes)
+	most := 1
+	for _, p := range s.pieces[id] {
+		if int(p.n) < len(found) {
+			found[p.n] = append(found[p.n], p)
+			most = max(most, len(found[p.n]))
+		}
+	}
+	for try := range most {
+		a := disk.Assembly{Size: r.Size, Want: r.Sum}
+		b := make([]byte, 0, r.Size)
+		kind = 0
+		for _, ps := range found {
+			if len(ps) == 0 {
+				return "", 0, false
+			}
+			p := ps[min(try, len(ps)-1)]
+			e, ok := s.element(p.page, p.index, p.value)
+			if !ok || !a.Add(p.n, p.crc, len(e.Value)) {
+				break
+			}
+			b = append(b, e.Value...)
+			kind = max(kind, p.kind)
+		}
+		if a.Whole() {
+			return bolt.Text(b), kind, true
+		}
+	}
+	return "", 0, false
+}

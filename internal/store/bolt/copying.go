@@ -1,0 +1,386 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"thread/index"
+	"thread/internal/planted"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+	"thread/lock"
+)
+
+// copying copies one database into another, without the events up to through and
+// the series that have no event left. Series keep their ids, and those of the
+// dropped ones are never given again: readers remember what their filter said of
+// an id.
+//
+// As long as the file stays the same one, nothing up to head changes: the events,
+// their pieces, their series and the column blocks that they fill. These are copied
+// in slices, a shared lock for each, up to a head that is noted first; so the copy
+// goes on behind that one when it has come there. Everything else is copied
+// in the end, by rest.
+type copying struct {
+	t        *Store
+	ctx      context.Context
+	dropping *store.Dropping
+	through  int64
+	st       disk.State // of the copy, in the end
+
+	pinned *os.File    // the source, kept open so that no other file gets its number
+	source os.FileInfo // of the present slice
+	from   *Tx         // valid in a slice only, like all that is read through it
+	locked bool        // exclusively: there are no more slices
+	until  time.Time
+	check  time.Time // when to look for a waiting writer
+	each   time.Duration
+	slices int
+
+	file      *lock.File // the copy
+	published bool
+	db        *bbolt.DB
+	tx        *bbolt.Tx
+	size      int // bytes put into tx
+	n         int // entries gone through
+	groups    groupWriter
+	dict      *index.Dictionary // of the copy, in tx
+
+	head     int64         // up to which the present round goes
+	at       int64         // events up to here are copied
+	kept     int64         // so many
+	series   index.Answers // All: it has an event that is copied
+	upto     uint32        // the newest series at head
+	seriesAt uint32        // series up to here are copied,
+	late     []uint32      // but for these, whose first event to stay came later
+	key      []byte        // where to go on in bucket series
+	keysDone bool          // and there is nothing left
+	column   []byte        // where to go on in bucket columns
+	blocks   int64         // events in the blocks that are copied
+}
+
+// errChanged ends a copy that must begin anew.
+var errChanged = errors.New("the database was replaced")
+
+// openSource locks and opens the database, which must be the same file each time.
+func (c *copying) openSource(m lock.Mode) (*database, error) {
+	db, err := c.t.open(c.ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	c.locked = m == lock.Exclusive
+	if c.source, err = db.file.Stat(); err == nil {
+		if c.pinned == nil {
+			c.pinned, err = os.OpenFile(c.t.Path(DatabaseName), os.O_RDONLY|OpenNoFollow|OpenNoWait, 0)
+		}
+		var first os.FileInfo
+		if err == nil {
+			first, err = c.pinned.Stat()
+		}
+		if err == nil && !os.SameFile(first, c.source) {
+			err = errChanged
+		}
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// slice runs fn in a short read transaction. Where there are very many slices,
+// because writers wait all the time, they get longer: or the database could grow
+// faster than it is copied.
+func (c *copying) slice(fn func() error) error {
+	db, err := c.openSource(lock.Shared)
+	if err != nil {
+		return err
+	}
+	return c.t.view(db, func(tx *Tx) error {
+		tx.ctx = c.ctx
+		c.from = tx
+		c.slices++
+		now := time.Now()
+		c.each = min(WriterCheckTime*time.Duration(1+c.slices/256), SliceTime)
+		c.until, c.check = now.Add(SliceTime), now.Add(c.each)
+		return fn()
+	})
+}
+
+// over reports whether a slice is over, or its transaction in the copy full. It is
+// asked after each entry.
+func (c *copying) over() bool {
+	if c.size >= maxGroupBytes/4 {
+		return true
+	}
+	if c.locked {
+		c.n++
+		return c.n%endedEvery == 0 && c.from.ended() != nil
+	}
+	now := time.Now()
+	if !now.Before(c.until) {
+		return true
+	}
+	if now.Before(c.check) {
+		return false
+	}
+	c.check = now.Add(c.each)
+	return c.t.WriterWaits()
+}
+
+// A step copies some entries and reports whether there are more.
+type step func() (more bool, err error)
+
+// run repeats a step until nothing is left. What is full is written to the copy
+// between two slices.
+func (c *copying) run(s step) error {
+	for more := true; more; {
+		once := func() (err error) {
+			if err = c.from.ended(); err == nil {
+				more, err = s()
+			}
+			return err
+		}
+		var err error
+		if c.locked {
+			err = once()
+		} else {
+			err = c.slice(once)
+		}
+		if err == nil && c.size >= maxGroupBytes/4 {
+			err = Guard(c.next)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round copies what there is up to the present head, and makes it durable: the last
+// step has little to sync then.
+func (c *copying) round() error {
+	c.locked = false
+	if err := c.upToHead(); err != nil {
+		return err
+	}
+	return Guard(c.next)
+}
+
+func (c *copying) upToHead() error {
+	// Events first: they say which series are kept, and which blocks are full.
+	for _, s := range []step{c.begun, c.events, c.lateSeries, c.newSeries, c.seriesKeys, c.columns} {
+		if err := c.run(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *copying) begun() (more bool, err error) {
+	c.head = c.from.st.Head
+	c.upto, err = c.from.dict.LastVisible(c.head)
+	return false, err
+}
+
+// events copies the events that stay, in the groups of the present format.
+func (c *copying) events() (more bool, err error) {
+	if c.at >= c.head {
+		return false, nil
+	}
+	next := c.from.eventCursor() // a damaged event is not carried on as if it were sound
+	if err := next.from(c.at + 1); err != nil {
+		return false, err
+	}
+	for {
+		more, err := next.next()
+		if err != nil {
+			return false, err
+		}
+		id := next.g.ID
+		if !more || id > c.head {
+			c.at = c.head
+			return false, nil
+		}
+		if id <= c.at || planted.Bug("prune drops one too many") && id == c.through+1 {
+			continue
+		}
+		if err := c.event(id, &next.rec); err != nil {
+			return false, err
+		}
+		if c.at = id; c.over() {
+			return true, nil
+		}
+	}
+}
+
+// event copies an event. What bbolt is given is kept until the commit, for longer than
+// the slice lasts, so none of it may lie in the source's memory.
+func (c *copying) event(id int64, r *disk.Record) (err error) {
+	at := disk.TimeText{Millis: r.At, Exact: r.Verbatim == nil, Text: string(r.Verbatim)}
+	if c.series.Get(r.Series) != index.All {
+		if _, err := c.from.dict.View(r.Series); err != nil {
+			return err // nor a number that is no series
+		}
+		c.series.Set(r.Series, index.All)
+		if r.Series <= c.seriesAt {
+			c.late = append(c.late, r.Series)
+		}
+	}
+	c.kept++
+	c.size += r.Size + len(r.Verbatim) + 2*binary.MaxVarintLen64
+	if !r.Pieces {
+		content := r.Content
+		if len(content) > disk.LargeBytes { // of format 1
+			content = bytes.Clone(content)
+		}
+		return c.groups.add(id, r.Series, &at, Text(content))
+	}
+	to, err := c.groups.pieces()
+	if err != nil {
+		return err
+	}
+	err = c.from.eachPiece(id, r, func(k, v []byte) error {
+		return to.Put(k, bytes.Clone(v))
+	})
+	if err != nil {
+		return err
+	}
+	return c.groups.append(&disk.Appended{ID: id, Series: r.Series, At: &at, InPieces: true, Size: r.Size, Sum: r.Sum})
+}
+
+// newSeries copies the series that have events, and makes their types anew.
+func (c *copying) newSeries() (more bool, err error) {
+	if c.seriesAt >= c.upto {
+		return false, nil
+	}
+	err = c.from.dict.Each(c.seriesAt+1, c.upto, func(id uint32, v *index.SeriesView) (bool, error) {
+		if c.series.Get(id) == index.All {
+			if err := c.putSeries(id, v); err != nil {
+				return false, err
+			}
+		}
+		c.seriesAt = id
+		more = c.over()
+		return !more, nil
+	})
+	if !more {
+		c.seriesAt = c.upto
+	}
+	return more, err
+}
+
+// lateSeries copies series that were passed over, as all their events were to be
+// dropped, and then one was pushed.
+func (c *copying) lateSeries() (more bool, err error) {
+	for len(c.late) > 0 {
+		id := c.late[len(c.late)-1]
+		v, err := c.from.dict.View(id)
+		if err == nil {
+			err = c.putSeries(id, &v)
+		}
+		if err != nil {
+			return false, err
+		}
+		if c.late = c.late[:len(c.late)-1]; c.over() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (c *copying) putSeries(id uint32, v *index.SeriesView) error {
+	s := index.Series{Source: v.Source, Type: v.Type, First: v.First}
+	if v.HasSubtype {
+		s.Subtype = &v.Subtype
+	}
+	c.size += len(v.Source) + len(v.Type) + len(v.Subtype)
+	if err := c.dict.Insert(id, &s); err != nil || !c.keysDone {
+		return err
+	}
+	to, err := c.open([][]byte{disk.BucketSeries})
+	if err != nil {
+		return err
+	}
+	return to.Put(index.ViewKey(v), binary.BigEndian.AppendUint32(nil, id))
+}
+
+// seriesKeys copies the keys of the series that are copied so far. Those of later
+// ones are put with them.
+func (c *copying) seriesKeys() (more bool, err error) {
+	if c.keysDone {
+		return false, nil
+	}
+	from, err := index.Bucket(c.from.b, disk.BucketSeries)
+	if err != nil {
+		return false, err
+	}
+	to, err := c.open([][]byte{disk.BucketSeries})
+	if err != nil {
+		return false, err
+	}
+	err = index.Range(from, c.key, func(k, v []byte) (bool, error) {
+		if len(v) != 4 {
+			return false, fmt.Errorf("%w: series entry of %d bytes", store.ErrCorrupt, len(v))
+		}
+		if id := binary.BigEndian.Uint32(v); id <= c.seriesAt && c.series.Get(id) == index.All {
+			c.size += len(k) + len(v)
+			if err := to.Put(k, bytes.Clone(v)); err != nil {
+				return false, err
+			}
+		}
+		if more = c.over(); more {
+			c.key = append(bytes.Clone(k), 0)
+		}
+		return !more, nil
+	})
+	c.keysDone = err == nil && !more
+	return more, err
+}
+
+// columns copies the blocks of events that are copied, but for those, or the part
+// of one, that cover no event any more.
+func (c *copying) columns() (more bool, err error) {
+	to, err := c.open([][]byte{disk.BucketColumns})
+	if err != nil {
+		return false, err
+	}
+	err = index.Range(c.from.columns, c.column, func(k, v []byte) (bool, error) {
+		b, err := index.DecodeBlock(k, v)
+		if err != nil || b.Last > c.at {
+			return false, err
+		}
+		c.column = append(bytes.Clone(k), 0)
+		if b.Last > c.through {
+			k, v = bytes.Clone(k), bytes.Clone(v)
+			if b.First <= c.through {
+				k, v = lastOf(&b, c.through)
+			}
+			c.blocks += int64(b.Count - max(0, b.After(c.through)))
+			c.size += len(k) + len(v)
+			if err := to.Put(k, v); err != nil {
+				return false, err
+			}
+		}
+		more = c.over()
+		return !more, nil
+	})
+	return more, err
+}
+
+// lastOf returns the part of a block that covers the events behind id.
+func lastOf(b *index.Block, id int64) (key, value []byte) {
+	var ids []int64
+	var series []uint32
+	for i := b.After(id); i < b.Count; i++ {
+		ids, series = append(ids, b.ID(i)), append(series, b.Series(i))
+	}
+	return disk.EventKey(ids[0]), index.EncodeBlock(ids, series, b.Times)
+}

@@ -1,0 +1,148 @@
+package disk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"math/bits"
+	"os"
+
+	"thread/internal/store"
+)
+
+// What bbolt writes at the start of its two meta pages, in the byte order of the
+// host: a page header of 16 bytes, then magic, version and page size, 4 bytes
+// each, 4 of flags, the root bucket's page and sequence, the page of the free
+// list, the number of pages in use and the transaction id, 8 each, and an FNV-64a
+// sum of these 56 bytes.
+const (
+	BoltMagic       = 0xED0CDAED
+	PageHeaderBytes = 16
+	MetaBytes       = 64
+	BoltMetaSummed  = 56
+	sqliteMagic     = "SQLite format 3\x00"
+	PageBytes       = 4096 // of the databases that we create
+	maxBoltPageSize = 64 << 10
+)
+
+// MaxDatabaseBytes is how large a database may become where a pointer has 32 bits,
+// 0 elsewhere: beyond 1 GiB bbolt maps 2 GiB, which such a host has no room for. A
+// database that outgrew it there could not be opened there again.
+const MaxDatabaseBytes = (1 << 30) * (1 - math.MaxInt>>32&1)
+
+type Meta struct {
+	PageSize, Root, Freelist, Pages, Txid uint64
+}
+
+func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool) {
+	var b [MetaBytes]byte
+	if _, err := r.ReadAt(b[:], off+PageHeaderBytes); err != nil {
+		return m, false
+	}
+	sum := fnv.New64a()
+	sum.Write(b[:BoltMetaSummed])
+	order := binary.NativeEndian
+	m = Meta{
+		PageSize: uint64(order.Uint32(b[8:])), Root: order.Uint64(b[16:]), Freelist: order.Uint64(b[32:]),
+		Pages: order.Uint64(b[40:]), Txid: order.Uint64(b[48:]),
+	}
+	return m, order.Uint32(b[:]) == BoltMagic && order.Uint64(b[BoltMetaSummed:]) == sum.Sum64()
+}
+
+// CheckMagic looks at no more than the first bytes of events.db. It needs no
+// lock, because they never change.
+func CheckMagic(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%w: not a regular file", store.ErrNotDatabase)
+	}
+	var head [PageHeaderBytes + 4]byte
+	n, err := f.ReadAt(head[:], 0)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	case string(head[:min(n, len(sqliteMagic))]) == sqliteMagic:
+		return store.ErrSQLite
+	case n == 0:
+		return store.ErrEmpty
+	case n < len(head):
+		return fmt.Errorf("%w: %d bytes long", store.ErrNotDatabase, info.Size())
+	}
+	return nil
+}
+
+// CheckHeader looks at the start of events.db before bbolt maps it, since bbolt
+// makes a new database out of an empty file, crashes on a short one, and goes back
+// to the older meta page when the newer one is damaged.
+func CheckHeader(f *os.File) error {
+	two, err := ReadHeader(f)
+	if err != nil {
+		return err
+	}
+	if err := two.Fault(); err != nil {
+		return err
+	}
+	return checkFreelist(f, &two)
+}
+
+// checkFreelist looks at the header of the page with the free list: a commit frees
+// that page with as many behind it as it says it has.
+func checkFreelist(f *os.File, two *metaPair) error {
+	m, _ := two.newest()
+	if m.Freelist == math.MaxUint64 {
+		return nil // bbolt can do without
+	}
+	var b [PageHeaderBytes]byte
+	if m.Freelist < m.Pages {
+		if _, err := f.ReadAt(b[:], int64(m.Freelist*m.PageSize)); err != nil {
+			return err
+		}
+	}
+	order := binary.NativeEndian
+	if order.Uint64(b[:]) != m.Freelist || order.Uint16(b[8:]) != pageFreelist || uint64(order.Uint32(b[12:])) >= m.Pages-m.Freelist {
+		return fmt.Errorf("%w: page %d is not the list of free pages", store.ErrCorrupt, m.Freelist)
+	}
+	return nil
+}
+
+// ReadHeader is checkHeader for those who can do with one whole meta page.
+func ReadHeader(f *os.File) (two metaPair, err error) {
+	if err := CheckMagic(f); err != nil {
+		return two, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return two, err
+	}
+	two = ReadMetas(f)
+	newest, found := two.newest()
+	if !found {
+		var b [4]byte
+		if _, err := f.ReadAt(b[:], PageHeaderBytes); err != nil {
+			return two, err
+		}
+		switch magic := binary.NativeEndian.Uint32(b[:]); {
+		case bits.ReverseBytes32(magic) == BoltMagic:
+			return two, store.ErrByteOrder
+		case magic == BoltMagic:
+			return two, fmt.Errorf("%w: both meta pages", store.ErrCorrupt)
+		}
+		return two, store.ErrNotDatabase
+	}
+	if newest.PageSize < 512 || newest.PageSize > maxBoltPageSize {
+		return two, fmt.Errorf("%w: page size %d", store.ErrCorrupt, newest.PageSize)
+	}
+	if size := uint64(info.Size()); newest.Pages > size/newest.PageSize {
+		return two, fmt.Errorf("%w: cut short, %d bytes of %d", store.ErrCorrupt, size, newest.Pages*newest.PageSize)
+	}
+	if MaxDatabaseBytes != 0 && info.Size() > MaxDatabaseBytes {
+		return two, fmt.Errorf("%w: %d bytes", store.ErrTooLarge, info.Size())
+	}
+	return two, nil
+}

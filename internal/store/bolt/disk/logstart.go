@@ -1,0 +1,47 @@
+package disk
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"thread/index"
+	"thread/internal/store"
+)
+
+// LogStart says where the thread's part of events*.jsonl begins. Without it nobody
+// could tell a rotated file that is gone from one that never was: an import writes
+// lines of its newest events only.
+//
+// meta "lines", valid if and only if it has 20 bytes and the crc fits; older
+// directories do not have it:
+//
+//	from  8  every event from this id on has a line
+//	skip  8  bytes in events.jsonl that stood there before that line
+//	crc   4
+type LogStart struct {
+	Known      bool
+	From, Skip int64
+}
+
+var KeyLines = []byte("lines")
+
+func (s LogStart) Encode() []byte {
+	v := binary.BigEndian.AppendUint64(nil, uint64(s.From))
+	v = binary.BigEndian.AppendUint64(v, uint64(s.Skip))
+	return index.AppendSum(v, KeyLines)
+}
+
+func DecodeLogStart(v []byte) (s LogStart, err error) {
+	if v == nil {
+		return s, nil
+	}
+	b, ok := index.CheckSum(KeyLines, v)
+	if !ok || len(b) != 16 {
+		return s, fmt.Errorf("%w: lines record", store.ErrCorrupt)
+	}
+	s = LogStart{Known: true, From: int64(binary.BigEndian.Uint64(b)), Skip: int64(binary.BigEndian.Uint64(b[8:]))}
+	if s.From <= 0 || s.Skip < 0 {
+		return s, fmt.Errorf("%w: lines record", store.ErrCorrupt)
+	}
+	return s, nil
+}

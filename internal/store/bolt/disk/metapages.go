@@ -1,0 +1,94 @@
+package disk
+
+import (
+	"fmt"
+	"io"
+
+	"thread/internal/store"
+)
+
+// A commit of bbolt writes its pages and syncs them, then writes the meta page
+// that does not hold the present state, and syncs that. So a sound file has two
+// whole meta pages, one transaction apart.
+//
+// When one of them is damaged, bbolt uses the other without a word. If the damaged
+// one was the newer, the last change is gone, and nobody is told. Nothing in the
+// file says which it was: the pages of a change are there before its meta page, and
+// a change that is no push leaves no trace in events.jsonl. But a loss of power
+// does not damage a meta page, because its 80 bytes lie in one sector, and a killed
+// process does not, because it is one write. So a damaged one is damage, and is
+// said to be, by readers and writers alike; Repair goes on from there.
+
+// metaPair is the two meta pages; ok says which of them are whole.
+type metaPair struct {
+	Metas [2]Meta
+	ok    [2]bool
+}
+
+// ReadMetas reads both meta pages. The second begins one page after the first,
+// which knows the size of a page, if it is whole.
+func ReadMetas(r io.ReaderAt) (two metaPair) {
+	two.Metas[0], two.ok[0] = readBoltMeta(r, 0)
+	if two.ok[0] {
+		two.Metas[1], two.ok[1] = readBoltMeta(r, int64(two.Metas[0].PageSize))
+		return two
+	}
+	for _, off := range [...]int64{PageBytes, 1 << 10, 2 << 10, 8 << 10, 16 << 10, 32 << 10, maxBoltPageSize} {
+		if two.Metas[1], two.ok[1] = readBoltMeta(r, off); two.ok[1] {
+			break
+		}
+	}
+	return two
+}
+
+// newest returns the meta page of the latest transaction, not found when neither
+// is whole.
+func (two *metaPair) newest() (m Meta, found bool) {
+	for i := range two.Metas {
+		if two.ok[i] && (!found || two.Metas[i].Txid > m.Txid) {
+			m, found = two.Metas[i], true
+		}
+	}
+	return m, found
+}
+
+// Whole returns the meta pages that can be used, the newest first.
+func (two *metaPair) Whole() (found []Meta) {
+	for i, m := range two.Metas {
+		switch {
+		case !two.ok[i] || m.PageSize < 512 || m.PageSize > maxBoltPageSize:
+		case len(found) > 0 && m.Txid > found[0].Txid:
+			found = []Meta{m, found[0]}
+		default:
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// Fault returns ErrCorrupt unless the two are what a commit leaves.
+func (two *metaPair) Fault() error {
+	for i, ok := range two.ok {
+		if !ok {
+			return fmt.Errorf("%w: meta page %d cannot be read, the last change may be lost", store.ErrCorrupt, i)
+		}
+	}
+	a, b := two.Metas[0].Txid, two.Metas[1].Txid
+	switch older, newer := min(a, b), max(a, b); {
+	case newer-older == 1:
+		return nil
+	case newer-older == 2 && two.Metas[newer%2].Txid == newer:
+		// A copy that bbolt's Tx.WriteTo made has the newer one always in page 0, and
+		// its first commit may write over it.
+		return nil
+	}
+	return fmt.Errorf("%w: the meta pages are of the transactions %d and %d, the last change may be lost", store.ErrCorrupt, a, b)
+}
+
+// Committed returns the id of the newest transaction in the file, 0 if that
+// cannot be read.
+func Committed(f io.ReaderAt) (txid uint64) {
+	two := ReadMetas(f)
+	m, _ := two.newest()
+	return m.Txid
+}

@@ -1,0 +1,103 @@
+package bolt
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+	"thread/index"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+	"thread/lock"
+)
+
+// What the tests in package bolt_test, which may import engine, see of this one.
+const (
+	CanOffer      = canOffer
+	GrowBytes     = growBytes
+	MaxOfferBytes = maxOfferBytes
+	OfferNew      = offerNew
+	OfferTaken    = offerTaken
+	OffersName    = offersName
+	SliceBytes    = sliceBytes
+	StateDurable  = stateDurable
+	StateUnknown  = stateUnknown
+	YieldEvery    = yieldEvery
+)
+
+var CreateDatabase = createDatabase
+
+// Write runs fn in a write transaction.
+func Write(ctx context.Context, t *Store, fn func(tx *Tx, s store.Session) error) error {
+	return t.lockedWrite(ctx, nil, 0, func() {}, fn, func(_, _ error) {})
+}
+
+func (tx *Tx) Insert(e *event.Event) error     { return tx.insert(e) }
+func (tx *Tx) Dictionary() *index.Dictionary   { return tx.dict }
+func (tx *Tx) Bolt() *bbolt.Tx                 { return tx.b }
+func (tx *Tx) DiskState() *disk.State          { return &tx.st }
+func (tx *Tx) TimeOf(r *disk.Record) string    { return tx.timeOf(r) }
+func (tx *Tx) FlushGroups() error              { return tx.groups.flush() }
+func NewTx(t *Store, b *bbolt.Tx) (*Tx, error) { return newTx(t, b) }
+
+// Waiting returns how many writes wait in the queue.
+func (t *Store) WaitingWrites() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.waiting)
+}
+
+// OpenExclusive opens the database until it is closed.
+func (t *Store) OpenExclusive(ctx context.Context) (interface{ Close() error }, error) {
+	return t.open(ctx, lock.Exclusive)
+}
+
+// LastTransaction returns bbolt's number of the last one, without the gate.
+func (t *Store) LastTransaction(ctx context.Context) (id int, err error) {
+	db, err := t.openNow(ctx, lock.Shared, 0)
+	if err != nil {
+		return 0, err
+	}
+	return id, t.view(db, func(tx *Tx) error { id = tx.b.ID(); return nil })
+}
+
+// RunFor searches for so long, unless a writer waits.
+func (tx *Tx) RunFor(d time.Duration, sel *store.Selection) (int64, error) {
+	s := tx.search(sel)
+	s.deadline = time.Now().Add(d)
+	return s.run(0, math.MaxInt64, func(*hit) (bool, error) { return true, nil })
+}
+
+// StoreOffer stores the drafts of an offer of another process.
+func (tx *Tx) StoreOffer(s store.Session, token []byte, ds []event.Draft, createdAt string) error {
+	return tx.storeOffers(s, &offers{taken: []takenOffer{{token: token, drafts: ds}}}, createdAt)
+}
+
+// Receipt reports whether there is a receipt for an offer of these drafts.
+func (tx *Tx) Receipt(token []byte, ds []event.Draft) (bool, error) {
+	return tx.receipt(token, []*write{{drafts: ds}})
+}
+
+// Offers reports whether drafts would be offered.
+func (t *Store) Offers(ds []event.Draft) bool {
+	o := t.offer([]*write{{drafts: ds}})
+	if o != nil {
+		o.close()
+	}
+	return o != nil
+}
+
+// TakeOffers takes the offers of others, stores them unless gone returns an error, and
+// notes a state.
+func (t *Store) TakeOffers(ctx context.Context, state byte, createdAt string, gone func() error) error {
+	var taken offers
+	return t.lockedWrite(ctx, &gate{}, 0, func() { taken = t.takeOffers() }, func(tx *Tx, s store.Session) error {
+		if err := gone(); err != nil {
+			return err
+		}
+		return tx.storeOffers(s, &taken, createdAt)
+	}, func(error, error) { taken.note(state) })
+}

@@ -1,0 +1,217 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+
+	"thread/internal/durable"
+	"thread/internal/planted"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+	"thread/lock"
+)
+
+// CheckMount is exchanged by tests.
+var CheckMount = lock.CheckMount
+
+// Init makes dir a thread directory, with its parents where they are missing,
+// and returns a store on it. What is in dir already stays, an events.jsonl too.
+// The database appears complete or not at all: a crash leaves a directory that
+// Init can be run on again.
+//
+// Init returns ErrExists when dir has an events.db already, whatever that is,
+// ErrNotDir when dir or one of its parents is a file, and ErrNetwork, having made
+// nothing.
+func Init(dir string, o Options) (*Store, error) {
+	t, err := New(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckMount(t.Dir); err != nil {
+		return nil, err
+	}
+	if err := t.makeDirs(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), t.LockTimeout)
+	defer cancel()
+	held, err := lock.Open(ctx, t.Path(store.RunName, initLockName), lock.Exclusive)
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, fmt.Errorf("%w: another init is at work", store.ErrBusy)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
+	if err := held.Probe(t.Path(store.RunName, initLockName)); err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(t.Path(DatabaseName)); err == nil {
+		return nil, fmt.Errorf("%w: %s", store.ErrExists, t.Dir)
+	}
+	f, err := lock.Create(t.Path("events.jsonl"), os.O_WRONLY|os.O_APPEND|OpenNoFollow|OpenNoWait)
+	if err != nil {
+		return nil, err
+	}
+	start := disk.LogStart{From: 1}
+	if info, serr := f.Stat(); serr == nil {
+		start.Skip = info.Size()
+	}
+	if err := errors.Join(lock.Usable(f), f.Close()); err != nil {
+		return nil, err
+	}
+	// The directory's own name must be durable before there is a database in it.
+	if err := durable.SyncDir(filepath.Dir(t.Dir)); err != nil {
+		return nil, err
+	}
+	err = createDatabase(t.Path(DatabaseName), disk.FormatVersion, func(b *bbolt.Tx) error {
+		return b.Bucket(disk.BucketMeta).Put(disk.KeyLines, start.Encode())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// makeDirs creates the directory, its parents, run/ and logs/.
+func (t *Store) makeDirs() error {
+	if _, err := os.Lstat(t.Path(DatabaseName)); err == nil {
+		return fmt.Errorf("%w: %s", store.ErrExists, t.Dir)
+	}
+	for _, dir := range []string{t.Dir, t.Path(store.RunName), t.Path(store.LogsName)} {
+		err := makeDir(dir)
+		if errors.Is(err, syscall.ENOTDIR) {
+			return fmt.Errorf("%w: %s", store.ErrNotDir, dir)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeDir creates a directory with its parents, 0700 whatever the umask.
+func makeDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return &os.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := makeDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	return lock.Mkdir(dir) // another process may be faster
+}
+
+// createDatabase writes an empty database, lets fill, if there is one, add to it,
+// and gives it its name when it is durable. The caller holds a lock that keeps
+// others from creating the same one.
+func createDatabase(path string, format uint32, fill func(b *bbolt.Tx) error) (err error) {
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err // what a crashed init left
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+		}
+	}()
+	db, err := bbolt.Open(tmp, FileMode, &bbolt.Options{PageSize: disk.PageBytes, NoStatistics: true,
+		OpenFile: func(path string, flag int, _ os.FileMode) (*os.File, error) {
+			return lock.Create(path, flag&^os.O_CREATE|os.O_EXCL|OpenNoFollow)
+		}})
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(tmp, FileMode); err != nil { // a umask may take bits away
+		return errors.Join(err, db.Close())
+	}
+	err = db.Update(func(b *bbolt.Tx) error {
+		if err := createBuckets(b, format); err != nil || fill == nil {
+			return err
+		}
+		return fill(b)
+	})
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	// bbolt syncs data; the file's size may need a full sync before the rename.
+	f, err := os.OpenFile(tmp, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return publish(tmp, path)
+}
+
+// createBuckets puts what every database has into an empty one.
+func createBuckets(b *bbolt.Tx, format uint32) error {
+	names := store.FirstTables
+	if format >= 2 {
+		names = slices.Concat(names, store.TypeTables)
+	}
+	for _, name := range names {
+		if _, err := b.CreateBucket([]byte(name)); err != nil {
+			return err
+		}
+	}
+	meta := b.Bucket(disk.BucketMeta)
+	if err := meta.Put(disk.KeyFormat, disk.EncodeFormat(format)); err != nil {
+		return err
+	}
+	return meta.Put(disk.KeyState, new(disk.State).Encode())
+}
+
+// publish gives a durable file its name, in the place of what had it. The file
+// is there or not when the directory cannot be synced: ErrUnknownOutcome.
+func publish(tmp, path string) error {
+	if planted.Bug("name not synced") {
+		return os.Rename(tmp, path)
+	}
+	renamed, err := durable.Rename(tmp, path, os.Rename)
+	if renamed && err != nil {
+		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+	}
+	return err
+}
+
+// Open returns a store on the thread directory dir. See engine.Open for its errors.
+func Open(dir string, o Options) (*Store, error) {
+	t, err := New(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(t.Path(DatabaseName), os.O_RDONLY|OpenNoFollow|OpenNoWait, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return nil, fmt.Errorf("%w: %s", store.ErrNotThread, t.Dir)
+	case err != nil:
+		return nil, err
+	}
+	defer f.Close()
+	if err := disk.CheckMagic(f); err != nil {
+		return nil, err
+	}
+	if err := CheckMount(t.Dir); err != nil {
+		return nil, err
+	}
+	return t, nil
+}

@@ -1,0 +1,120 @@
+package bolt
+
+import (
+	"context"
+	"os"
+
+	"thread/index"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+	"thread/jsonlog"
+	"thread/lock"
+)
+
+// ViewLines runs fn under the shared lock of the database: nobody appends to
+// events.jsonl meanwhile.
+func (t *Store) ViewLines(ctx context.Context, fn func(st disk.State, start disk.LogStart) error) error {
+	return t.read(ctx, func(tx *Tx) error {
+		start, err := tx.logStart()
+		if err != nil {
+			return err
+		}
+		return fn(tx.st, start)
+	})
+}
+
+// LockLines runs fn under the exclusive lock: events.jsonl is not rotated meanwhile.
+func (t *Store) LockLines(ctx context.Context, fn func() error) error {
+	db, err := t.open(ctx, lock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return fn()
+}
+
+// ReplaceLines runs fn, which replaces events.jsonl and returns how that is now, under
+// the exclusive lock and in a write transaction. Where the file ends is noted in it,
+// unless fn returns an error.
+func (t *Store) ReplaceLines(ctx context.Context, fn func(tx store.Tx) (jsonlog.Position, error)) error {
+	db, err := t.open(ctx, lock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return Guard(func() error {
+		if err := t.clearBeyondHead(db); err != nil {
+			return err
+		}
+		b, err := db.Begin(true)
+		if err != nil {
+			return err
+		}
+		defer b.Rollback()
+		tx, err := newTx(t, b)
+		if err != nil {
+			return err
+		}
+		log, err := fn(tx)
+		if err != nil {
+			return err
+		}
+		tx.st.Log, tx.changed = log, true
+		return tx.commit(db, true)
+	})
+}
+
+// SetLogStart stores where the thread's part of events*.jsonl begins.
+func (t *Store) SetLogStart(ctx context.Context, s disk.LogStart) error {
+	db, err := t.open(ctx, lock.Exclusive)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return Guard(func() error {
+		if err := t.clearBeyondHead(db); err != nil {
+			return err
+		}
+		b, err := db.Begin(true)
+		if err != nil {
+			return err
+		}
+		defer b.Rollback()
+		tx, err := newTx(t, b)
+		if err != nil {
+			return err
+		}
+		if err := index.Put(tx.meta, disk.KeyLines, s.Encode()); err != nil {
+			return err
+		}
+		return tx.commit(db, true)
+	})
+}
+
+// LockForReading returns events.db, under a shared lock, with at least one whole
+// meta page: that is enough to look at what there is. A file that was replaced
+// meanwhile is opened anew.
+func (t *Store) LockForReading(ctx context.Context) (*os.File, error) {
+	if t.isClosed() {
+		return nil, store.ErrClosed
+	}
+	ctx, cancel := t.limit(ctx)
+	defer cancel()
+	if _, err := t.gate(ctx, lock.Shared); err != nil {
+		return nil, err
+	}
+	f, err := t.lockDatabase(ctx, os.O_RDONLY, lock.Shared, func(f *os.File) error {
+		_, err := disk.ReadHeader(f)
+		return err
+	})
+	return f, t.lockError(ctx, err)
+}
+
+// logStart returns what is known of the beginning of events*.jsonl.
+func (tx *Tx) logStart() (disk.LogStart, error) {
+	v, err := index.Get(tx.meta, disk.KeyLines)
+	if err != nil {
+		return disk.LogStart{}, err
+	}
+	return disk.DecodeLogStart(v)
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package bolt
+
+const (
+	OpenNoFollow = 0
+	OpenNoWait   = 0
+)
+
+// canOffer: an open file cannot be renamed (offer.go).
+const canOffer = false

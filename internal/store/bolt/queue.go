@@ -1,0 +1,495 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"thread/event"
+	"thread/internal/planted"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+	"thread/jsonlog"
+	"thread/lock"
+)
+
+// write is one request in the queue of a handle: either drafts to push or a
+// function to run. Exactly one goroutine, the leader, has the database; when it
+// is done it makes the first of those who came meanwhile the next leader. A
+// leader takes all pushes at the head of the queue into its own transaction, so
+// that they share its two syncs, and those of other processes that wait (offer.go).
+//
+// The end of a context ends the call that it was given to, and no other: until a
+// transaction has begun, the call leaves the queue or its group, and the rest of
+// the group waits on under the next leader. A transaction that has begun is
+// brought to its end, and its outcome returned.
+type write struct {
+	drafts []event.Draft
+	fn     func(s store.Session) error
+
+	ctx   context.Context
+	until time.Time     // when the wait is over; zero before the first turn that waits for it
+	turn  *turn         // that has taken it out of the queue, or nil
+	lead  chan struct{} // closed: you are the leader
+	done  chan struct{} // closed: the fields below are set
+
+	pushed store.Pushed
+	err    error
+}
+
+// The bounds of one transaction: drafts, and bytes of content.
+const (
+	MaxGroup      = 10000
+	maxGroupBytes = 32 << 20
+)
+
+func (w *write) bytes() (n int) {
+	for i := range w.drafts {
+		n += len(w.drafts[i].Content)
+	}
+	return n
+}
+
+func (t *Store) write(ctx context.Context, w *write) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	w.ctx, w.lead, w.done = ctx, make(chan struct{}), make(chan struct{})
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return store.ErrClosed
+	}
+	t.waiting = append(t.waiting, w)
+	if !t.writing {
+		t.writing = true
+		close(w.lead)
+	}
+	t.mu.Unlock()
+
+	select {
+	case <-w.lead:
+		t.lead(w)
+	case <-w.done:
+	case <-ctx.Done():
+		if t.withdraw(w) {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-w.lead:
+			t.lead(w)
+		case <-w.done:
+		}
+	}
+	return w.err
+}
+
+// withdraw takes w out of the queue. When a turn has it already, that turn is told
+// to let go of it if it still can, and the answer is false, as for the leader.
+func (t *Store) withdraw(w *write) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-w.lead:
+		return false
+	default:
+	}
+	if w.turn != nil {
+		w.turn.stop()
+		return false
+	}
+	i := slices.Index(t.waiting, w)
+	if i < 0 {
+		return false
+	}
+	t.waiting = slices.Delete(t.waiting, i, i+1)
+	return true
+}
+
+// turn is the turn of the first request in the queue. It carries it out, and with
+// it the pushes right behind it.
+type turn struct {
+	t     *Store
+	first *write
+	group []*write           // taken out of the queue
+	stop  context.CancelFunc // ends the turn's waits
+
+	offered *offer // what other processes can take
+	others  offers // what they offered
+}
+
+// lead takes turns until w, the first in the queue, has its outcome.
+func (t *Store) lead(w *write) {
+	for !t.takeTurn(w) {
+	}
+}
+
+// takeTurn takes a turn and hands the lead on, unless first is still to be carried
+// out: the turn was called off for the sake of another.
+func (t *Store) takeTurn(first *write) (over bool) {
+	l := &turn{t: t, first: first}
+	defer l.end() // a panic of the caller's function must not stop the others
+	if first.until.IsZero() {
+		first.until = time.Now().Add(t.LockTimeout)
+	}
+	ctx, cancel := context.WithDeadlineCause(first.ctx, first.until, store.ErrBusy)
+	defer cancel()
+	l.stop = cancel
+	err := l.write(ctx)
+	if l.group == nil { // the database could not be opened: the next leader tries for itself
+		l.take(1)
+	}
+	if ctx.Err() != nil && err != nil && !errors.Is(err, store.ErrUnknownOutcome) && l.letGo() {
+		l.giveBack()
+		return first.err != nil
+	}
+	for _, w := range l.group {
+		if w.err == nil {
+			w.err = err
+		}
+	}
+	return true
+}
+
+// letGo gives those of the group whose context has ended the cause of that as
+// their error, and reports whether there was one, and others are left over. Nothing
+// was stored.
+func (l *turn) letGo() bool {
+	ended, others := false, false
+	for _, w := range l.group {
+		if w.ctx.Err() == nil {
+			others = true
+			continue
+		}
+		w.err = context.Cause(w.ctx)
+		ended = true
+	}
+	return ended && others
+}
+
+// giveBack puts those of the group that have no error back to the head of the
+// queue. They have waited as long as this turn has.
+func (l *turn) giveBack() {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	group := l.group
+	l.group = nil
+	var rest []*write
+	for _, w := range group {
+		if w.err != nil {
+			l.group = append(l.group, w)
+			continue
+		}
+		w.turn, w.until = nil, l.first.until
+		rest = append(rest, w)
+	}
+	l.t.waiting = append(rest, l.t.waiting...)
+}
+
+func (l *turn) end() {
+	l.t.mu.Lock()
+	if len(l.t.waiting) == 0 {
+		l.t.writing = false
+	} else if next := l.t.waiting[0]; next != l.first {
+		close(next.lead)
+	}
+	l.t.mu.Unlock()
+	for _, w := range l.group {
+		close(w.done)
+	}
+}
+
+// take takes the first request out of the queue, and as many pushes behind it as
+// go into one transaction, but at most so many in all.
+func (l *turn) take(most int) {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	waiting := l.t.waiting
+	n, drafts, size := 1, len(l.first.drafts), l.first.bytes()
+	for ; l.first.fn == nil && n < min(most, len(waiting)) && waiting[n].fn == nil; n++ {
+		drafts, size = drafts+len(waiting[n].drafts), size+waiting[n].bytes()
+		if drafts > l.t.MaxGroup || size > maxGroupBytes {
+			break
+		}
+	}
+	l.group = slices.Clone(waiting[:n])
+	for _, w := range l.group {
+		w.turn = l
+	}
+	l.t.waiting = slices.Delete(waiting, 0, n)
+}
+
+func (l *turn) write(ctx context.Context) (err error) {
+	var gate *gate
+	if l.first.fn == nil {
+		if gate = l.t.tryGate(); gate == nil { // others push, or read: let them have ours
+			l.take(math.MaxInt)
+			if l.offered = l.t.offer(l.group); l.offered == nil {
+				l.giveBack()
+			}
+		}
+	}
+	if l.offered != nil {
+		err = l.awaitTaker(ctx)
+	}
+	if err == nil {
+		err = l.t.lockedWrite(ctx, gate, l.first.bytes(), l.locked, l.store, l.ended)
+	}
+	if l.offered != nil {
+		err = l.endOffer(err)
+	}
+	return err
+}
+
+// locked is called when we have the database, and the gate still.
+func (l *turn) locked() {
+	if l.group == nil { // who came while we waited joins
+		l.take(math.MaxInt)
+	}
+	if l.first.fn != nil || l.offered != nil && l.offered.state() != stateFree {
+		return
+	}
+	if l.offered != nil {
+		l.offered.close()
+		l.offered = nil
+	}
+	l.others = l.t.takeOffers()
+}
+
+// ended is called when the transaction has ended, before we let go of the
+// database.
+func (l *turn) ended(err, warning error) {
+	state := byte(stateDurable)
+	if errors.Is(err, store.ErrUnknownOutcome) {
+		state = stateUnknown
+	} else if err != nil {
+		state = stateTaken
+	}
+	l.others.note(state)
+	for _, w := range l.group {
+		w.pushed.Warning = warning
+	}
+}
+
+// store is the transaction.
+func (l *turn) store(tx *Tx, s store.Session) error {
+	if l.first.fn != nil {
+		return store.Call(func() error { return l.first.fn(s) })
+	}
+	if l.offered != nil {
+		if err := tx.answer(l.offered, l.group); err != nil {
+			return err
+		}
+	}
+	return tx.pushGroup(s, l.group, &l.others)
+}
+
+// pushGroup stores the drafts of group, and with them those of the other
+// processes that wait.
+func (tx *Tx) pushGroup(s store.Session, group []*write, others *offers) (err error) {
+	createdAt := event.FormatTime(tx.t.Now())
+	for _, w := range group {
+		es := make([]event.Event, len(w.drafts))
+		w.pushed = store.Pushed{Events: es}
+		for i := range w.drafts {
+			var duplicate bool
+			if es[i], duplicate, err = s.Push(&w.drafts[i], createdAt); err != nil {
+				return err
+			}
+			if duplicate {
+				w.pushed.Duplicates = append(w.pushed.Duplicates, store.Duplicate{Index: int64(i), ID: es[i].ID})
+				if es[i], _, err = tx.Event(es[i].ID); err != nil {
+					return err
+				}
+			}
+		}
+		w.pushed.Subscribed = tx.t.Logic.Subscribed(tx)
+	}
+	return tx.storeOffers(s, others, createdAt)
+}
+
+// lockedWrite opens the database for writing, calls locked, and runs fn in one
+// durable transaction. Events that fn pushes are appended to events.jsonl after
+// the commit, under the same lock; when that fails the events are stored all the
+// same, ended is told, and the next write heals the file. It waits at the gate
+// unless it was given it, and lets go of it after locked. Fn pushes some so many
+// bytes of content.
+func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func(), fn func(tx *Tx, s store.Session) error, ended func(err, warning error)) (err error) {
+	tell := func() {}
+	defer func() { tell() }() // after the database is closed
+	if g == nil {
+		if g, err = t.gate(ctx, lock.Exclusive); err != nil {
+			return err
+		}
+	}
+	db, err := t.openNow(ctx, lock.Exclusive, bytes)
+	if err != nil {
+		g.close()
+		return err
+	}
+	defer db.Close()
+	locked()
+	g.close()
+	var warning error
+	defer func() { ended(err, warning) }()
+	return db.guard(func() error {
+		if err := t.clearBeyondHead(db); err != nil {
+			return err
+		}
+		b, err := db.Begin(true)
+		if err != nil {
+			return err
+		}
+		defer b.Rollback()
+		tx, err := newTx(t, b)
+		if err != nil {
+			return err
+		}
+		if planted.Bug("lock dropped early") {
+			dropLock(db.file)
+		}
+		log := lines{t: t, tx: tx}
+		defer log.close()
+		tx.pushed = log.add
+		s := t.Logic.Begin(tx)
+		if err := s.Before(); err != nil {
+			return err
+		}
+		if err := fn(tx, s); err != nil {
+			return err
+		}
+		if err := s.After(); err != nil {
+			return err
+		}
+		tell = s.Ended
+		if planted.Bug("line before commit") {
+			_ = log.write()
+			log.text = nil
+		}
+		if err := tx.commit(db, true); err != nil && !planted.Bug("failed commit acknowledged") {
+			return err
+		}
+		if planted.Bug("release in two transactions") {
+			forgetDue(db, t.Now())
+		}
+		warning = warnBehind(log.write())
+		return nil
+	})
+}
+
+// warnBehind words the failure to append to events.jsonl, which keeps no push
+// from succeeding.
+func warnBehind(err error) error {
+	if err != nil {
+		err = fmt.Errorf("events.jsonl is behind: %w", err)
+	}
+	return err
+}
+
+// commit makes the transaction durable. A transaction that is not the last of
+// its batch changes nothing that anyone can see, so that its outcome is known.
+func (tx *Tx) commit(db *database, last bool) error {
+	if err := tx.saveState(); err != nil {
+		return err
+	}
+	id := uint64(tx.b.ID())
+	if err := tx.b.Commit(); err != nil {
+		// bbolt syncs the pages, then writes and syncs the meta page. Once that
+		// page is written, readers see the change, synced or not.
+		if at := disk.Committed(db.file); last && (at == 0 || at >= id) && !planted.Bug("unknown outcome called a failure") {
+			return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+		}
+		return err
+	}
+	return nil
+}
+
+// lines collects the lines that a transaction adds to events.jsonl.
+type lines struct {
+	t    *Store
+	tx   *Tx
+	file *jsonlog.Events
+	err  error // the file cannot be written
+	text []byte
+	long []longLine // in order
+}
+
+// longLine is a line that is written in pieces.
+type longLine struct {
+	at int // it follows this much of the text
+	e  event.Event
+}
+
+// longLineBytes is the content from which on a line is not kept as text.
+const longLineBytes = 64 << 10
+
+// lineLen returns the length of the line of e. Buf is room to work with.
+func lineLen(e *event.Event, buf []byte) ([]byte, int) {
+	if len(e.Content) > longLineBytes {
+		return buf, e.LineLen()
+	}
+	buf = append(e.AppendJSON(buf[:0]), '\n')
+	return buf, len(buf)
+}
+
+// add accounts for e, before the commit, so that the database knows how the
+// file has to look after it.
+func (l *lines) add(e *event.Event) {
+	if l.file == nil && l.err == nil {
+		l.err = l.open(e.ID - 1)
+	}
+	if len(e.Content) > longLineBytes {
+		l.long = append(l.long, longLine{len(l.text), *e})
+		l.tx.st.Log.Add(e.ID, e.LineLen())
+		return
+	}
+	start := len(l.text)
+	l.text = append(e.AppendJSON(l.text), '\n')
+	l.tx.st.Log.Add(e.ID, len(l.text)-start)
+}
+
+// open opens the file and brings it to where it was before this transaction.
+func (l *lines) open(head int64) (err error) {
+	if l.file, err = jsonlog.OpenEvents(l.t.Dir); err != nil {
+		l.file = nil
+		return err
+	}
+	l.tx.st.Log, err = l.file.Prepare(l.tx.st.Log, head, l.t.Now(), func(after int64, emit func(*event.Event) error) error {
+		return l.tx.EventsAfter(after, emit)
+	})
+	return err
+}
+
+func (l *lines) write() error {
+	if l.err != nil || l.file == nil {
+		return l.err
+	}
+	if len(l.text) <= 64<<10 && len(l.long) == 0 {
+		return l.file.AppendLine(l.text)
+	}
+	return l.file.Append(func(w io.Writer) (err error) {
+		var buf []byte
+		at := 0
+		for i := range l.long {
+			if _, err = w.Write(l.text[at:l.long[i].at]); err != nil {
+				return err
+			}
+			at = l.long[i].at
+			if buf, err = l.long[i].e.WriteLine(w, buf); err != nil {
+				return err
+			}
+		}
+		_, err = w.Write(l.text[at:])
+		return err
+	})
+}
+
+func (l *lines) close() {
+	if l.file != nil {
+		l.file.Close()
+	}
+}

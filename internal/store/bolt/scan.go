@@ -1,0 +1,104 @@
+package bolt
+
+import (
+	"time"
+
+	"thread/event"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+)
+
+// The bounds of a slice. Its time is a variable for the tests.
+var SliceTime = 4 * time.Millisecond
+
+const (
+	sliceBytes = 1 << 20
+
+	shortPage = 128 // events that are made room for at once
+)
+
+// Scan implements store.Tx.
+func (tx *Tx) Scan(q store.Scan, fn func(id int64) (more bool, err error)) (pos int64, err error) {
+	return tx.scan(&q).run(q.After, q.Upto, func(h *hit) (bool, error) { return fn(h.ID) })
+}
+
+func (tx *Tx) scan(q *store.Scan) *search {
+	if q.Long {
+		tx.readAhead()
+	}
+	s := tx.search(q.Selection)
+	if q.Slice {
+		s.setDeadline()
+	}
+	return s
+}
+
+func (s *search) setDeadline() {
+	now := time.Now()
+	s.deadline, s.writerCheck = now.Add(SliceTime), now.Add(WriterCheckTime)
+}
+
+// Page implements store.Tx.
+func (tx *Tx) Page(q store.Scan, limit int64, page []event.Event) (events []event.Event, pos int64, err error) {
+	s := tx.scan(&q)
+	if page == nil {
+		page = make([]event.Event, 0, min(limit, shortPage))
+	}
+	var contents arena
+	pos, err = s.run(q.After, q.Upto, func(h *hit) (bool, error) {
+		if err := s.load(h); err != nil {
+			return false, err
+		}
+		if err := s.loadContent(h); err != nil {
+			return false, err
+		}
+		series, err := tx.dict.Get(h.series)
+		if err != nil {
+			return false, err
+		}
+		page = append(page, event.Event{
+			ID: h.ID, CreatedAt: tx.timeOf(&h.rec),
+			Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: contents.take(&h.rec),
+		})
+		limit--
+		return limit > 0 && contents.size+128*len(page) < sliceBytes, nil
+	})
+	return page, pos, err
+}
+
+// SeriesCount implements store.Tx.
+func (tx *Tx) SeriesCount() (int64, error) { return tx.dict.Len() }
+
+// Yield implements store.Tx.
+func (tx *Tx) Yield() bool { return !time.Now().Before(tx.began.Add(SliceTime)) }
+
+// arenaBytes is the size of a piece: large enough for the Go runtime to take it
+// from the operating system and not to clear it.
+const arenaBytes = 64 << 10
+
+// arena copies texts into few large pieces of memory.
+type arena struct {
+	free []byte
+	size int // of all copies
+}
+
+// take returns the content of r, copied unless it has memory of its own.
+func (a *arena) take(r *disk.Record) string {
+	if r.Pieces {
+		a.size += len(r.Content)
+		return Text(r.Content)
+	}
+	return a.copy(r.Content)
+}
+
+func (a *arena) copy(b []byte) string {
+	if len(b) > cap(a.free)-len(a.free) {
+		// A piece that is not filled costs little: the pages of memory that nothing
+		// is written to are not there.
+		a.free = make([]byte, 0, max(len(b), arenaBytes))
+	}
+	start := len(a.free)
+	a.free = append(a.free, b...)
+	a.size += len(b)
+	return Text(a.free[start:])
+}

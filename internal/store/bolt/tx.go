@@ -1,0 +1,339 @@
+package bolt
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"thread/event"
+	"thread/index"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+)
+
+// Tx is one transaction on a thread. It is valid only during the function it was
+// given to, and only on that goroutine.
+type Tx struct {
+	t      *Store
+	b      *bbolt.Tx
+	format uint32 // of the file: formatFirst to formatVersion
+	st     disk.State
+	// The newest id that others see: of a long batch, that before its beginning.
+	visible int64
+	began   time.Time
+
+	meta, events, columns, subscriptions, progress *bbolt.Bucket
+	pieces                                         *bbolt.Bucket // once written to
+	dict                                           *index.Dictionary
+
+	createdAt disk.TimeText // the latest created_at, which many events share
+	slab      []byte        // room for new keys and records, in format 1
+	groups    groupWriter
+
+	tail    *tail              // the events behind the last column block, once needed
+	pushed  func(*event.Event) // told of every new event, to write events.jsonl
+	changed bool               // st differs from what is stored
+	goesOn  bool               // nothing of it is visible before a later transaction
+
+	ctx context.Context // ends long work in this transaction; nil where there is none
+}
+
+// ended returns an error once the call that the transaction works for is called
+// off.
+func (tx *Tx) ended() error {
+	if tx.ctx == nil || tx.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(tx.ctx)
+}
+
+// endedEvery is how many records are gone through between two looks at the
+// context.
+const endedEvery = 64
+
+// tail holds the events that no column block covers yet.
+type tail struct {
+	ids    []int64
+	series []uint32
+	times  index.Times
+	block  index.Block
+}
+
+// asBlock returns the tail in the form of a block.
+func (t *tail) asBlock() *index.Block {
+	if t.block.Count != len(t.ids) {
+		t.block = index.NewBlock(t.ids, t.series, t.times)
+	}
+	return &t.block
+}
+
+func newTx(t *Store, b *bbolt.Tx) (*Tx, error) {
+	tx := &Tx{t: t, b: b, began: time.Now()}
+	if err := index.CheckTree(b.Cursor().Bucket()); err != nil {
+		return nil, err
+	}
+	for _, want := range []struct {
+		name []byte
+		to   **bbolt.Bucket
+	}{
+		{disk.BucketMeta, &tx.meta}, {disk.BucketEvents, &tx.events}, {disk.BucketColumns, &tx.columns},
+		{disk.BucketSubscriptions, &tx.subscriptions}, {disk.BucketProgress, &tx.progress},
+	} {
+		if *want.to = b.Bucket(want.name); *want.to == nil {
+			return nil, fmt.Errorf("%w: no bucket %q", store.ErrNotDatabase, want.name)
+		}
+		if len(want.name) == len(disk.BucketMeta) {
+			var err error
+			if tx.format, err = disk.DecodeFormat(tx.meta.Get(disk.KeyFormat)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	byKey, err := index.Bucket(b, disk.BucketSeries)
+	if err != nil {
+		return nil, err
+	}
+	byID, err := index.Bucket(b, disk.BucketSeriesByID)
+	if err != nil {
+		return nil, err
+	}
+	if byKey == nil || byID == nil {
+		return nil, fmt.Errorf("%w: no bucket %q", store.ErrNotDatabase, disk.BucketSeries)
+	}
+	tx.dict = dictionary(b, tx.meta, byKey, byID, tx.format)
+	tx.groups = groupWriter{events: tx.events, pieces: tx.piecesBucket}
+	if b.Writable() {
+		for _, appended := range []*bbolt.Bucket{tx.events, tx.columns} {
+			if err := index.CheckLast(appended); err != nil {
+				return nil, err
+			}
+		}
+		// Ids only rise, so full pages are never split again.
+		tx.events.FillPercent, tx.columns.FillPercent, byID.FillPercent = 1, 1, 1
+	}
+	if err := index.CheckPath(tx.meta, disk.KeyState); err != nil {
+		return nil, err
+	}
+	tx.st, err = disk.DecodeState(tx.meta.Get(disk.KeyState))
+	tx.visible = tx.st.Head
+	return tx, err
+}
+
+// dictionary returns the series of a database of that format.
+func dictionary(b *bbolt.Tx, meta, byKey, byID *bbolt.Bucket, format uint32) *index.Dictionary {
+	d := index.NewDictionary(byKey, byID)
+	if format >= 2 {
+		open := func(name []byte) func() (*bbolt.Bucket, error) {
+			return func() (*bbolt.Bucket, error) { return index.Bucket(b, name) }
+		}
+		d.WithTypes(meta, open(disk.BucketTypes), open(disk.BucketTypeBlocks))
+	}
+	return d
+}
+
+// Writable implements store.Tx.
+func (tx *Tx) Writable() bool { return tx.b.Writable() }
+
+// State implements store.Tx.
+func (tx *Tx) State() store.State {
+	return store.State{Head: tx.st.Head, LastID: tx.st.LastID, Count: tx.st.Count, Stored: tx.st.Stored, Visible: tx.visible}
+}
+
+// Size implements store.Tx.
+func (tx *Tx) Size() int64 { return tx.b.Size() }
+
+// Append implements store.Tx.
+func (tx *Tx) Append(d *event.Draft, createdAt string) (event.Event, error) {
+	if tx.st.LastID == math.MaxInt64 {
+		return event.Event{}, store.ErrIDsExhausted
+	}
+	e := event.Event{ID: tx.st.LastID + 1, CreatedAt: createdAt, Source: d.Source, Type: d.Type, Subtype: d.Subtype, Content: d.Content}
+	return e, tx.insert(&e)
+}
+
+// insert stores an event whose id is above all others.
+func (tx *Tx) insert(e *event.Event) error {
+	series, err := tx.dict.Add(e.Source, e.Type, e.Subtype, e.ID)
+	if err != nil {
+		return err
+	}
+	if err := tx.putEvent(e, series); err != nil {
+		return err
+	}
+	if err := tx.addToColumn(e.ID, series); err != nil {
+		return err
+	}
+	tx.st.Head, tx.st.LastID = e.ID, e.ID
+	tx.st.Count++
+	tx.st.Stored++
+	tx.changed = true
+	if tx.pushed != nil {
+		tx.pushed(e)
+	}
+	return nil
+}
+
+// putEvent stores an event in bucket events.
+func (tx *Tx) putEvent(e *event.Event, series uint32) error {
+	if tx.format == 1 {
+		return tx.events.Put(tx.newRecord(e, series))
+	}
+	tx.createdAt.SetText(e.CreatedAt)
+	if tx.groups.g.Key == nil {
+		if err := tx.groups.resume(); err != nil {
+			return err
+		}
+	}
+	return tx.groups.add(e.ID, series, &tx.createdAt, e.Content)
+}
+
+// piecesBucket returns the bucket for large contents, in a write transaction.
+func (tx *Tx) piecesBucket() (*bbolt.Bucket, error) {
+	if tx.pieces == nil {
+		b, err := tx.later(store.Pieces)
+		if err == nil {
+			err = index.CheckLast(b)
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.FillPercent = 1
+		tx.pieces = b
+	}
+	return tx.pieces, nil
+}
+
+// newRecord returns key and value of an event. bbolt keeps both until the commit,
+// so a batch takes them from a slab and not one by one from the heap.
+func (tx *Tx) newRecord(e *event.Event, series uint32) (key, value []byte) {
+	tx.createdAt.SetText(e.CreatedAt)
+	if need := 8 + disk.RecordBytes(e); cap(tx.slab)-len(tx.slab) < need {
+		size := max(need, min(2*cap(tx.slab), 1<<20))
+		tx.slab = make([]byte, 0, size)
+	}
+	start := len(tx.slab)
+	b := binary.BigEndian.AppendUint64(tx.slab, uint64(e.ID))
+	key = b[start:len(b):len(b)]
+	tx.slab = disk.AppendRecord(b, key, series, &tx.createdAt, e.Content)
+	return key, tx.slab[len(b):len(tx.slab):len(tx.slab)]
+}
+
+// addToColumn counts the event, whose created_at is the latest, into the tail,
+// and turns a full tail into a block.
+func (tx *Tx) addToColumn(id int64, series uint32) error {
+	if tx.tail == nil && tx.st.Tail+1 == index.BlockEvents {
+		if _, err := tx.loadTail(id - 1); err != nil {
+			return err
+		}
+	}
+	tx.st.Tail++
+	if tx.tail == nil {
+		return nil
+	}
+	tx.tail.ids, tx.tail.series = append(tx.tail.ids, id), append(tx.tail.series, series)
+	tx.tail.times.Add(tx.createdAt.Millis, tx.createdAt.Exact)
+	if len(tx.tail.ids) < index.BlockEvents {
+		return nil
+	}
+	err := tx.columns.Put(disk.EventKey(tx.tail.ids[0]), index.EncodeBlock(tx.tail.ids, tx.tail.series, tx.tail.times))
+	tx.tail, tx.st.Tail = &tail{}, 0
+	return err
+}
+
+// loadTail reads the series and times of the events behind the last block, up to head.
+func (tx *Tx) loadTail(head int64) (*tail, error) {
+	if tx.tail != nil {
+		return tx.tail, nil
+	}
+	last, ok, err := index.LastBlock(tx.columns)
+	if err != nil {
+		return nil, err
+	}
+	from := int64(1)
+	if ok {
+		from = last.Last + 1
+	}
+	t := &tail{}
+	c := tx.eventCursor()
+	c.begin = disk.OpenUnchecked
+	if err := c.from(from); err != nil {
+		return nil, err
+	}
+	for {
+		more, err := c.next()
+		if err != nil {
+			return nil, err
+		}
+		id := c.g.ID
+		if !more || id > head {
+			break
+		}
+		if id < from {
+			continue
+		}
+		if len(t.ids) == index.BlockEvents {
+			return nil, disk.CorruptEvent(c.g.Key)
+		}
+		t.ids, t.series = append(t.ids, id), append(t.series, c.rec.Series)
+		t.times.Add(c.rec.At, c.rec.Verbatim == nil)
+	}
+	if int64(len(t.ids)) != tx.st.Tail {
+		return nil, fmt.Errorf("%w: %d events behind the last column block, expected %d", store.ErrCorrupt, len(t.ids), tx.st.Tail)
+	}
+	tx.tail = t
+	return t, nil
+}
+
+// saveState writes the state if the transaction changed it.
+func (tx *Tx) saveState() error {
+	if err := tx.groups.flush(); err != nil {
+		return err
+	}
+	atLeast := 0
+	if tx.goesOn {
+		atLeast = maxFresh
+	}
+	if err := tx.dict.Flush(atLeast); err != nil || !tx.changed {
+		return err
+	}
+	return tx.meta.Put(disk.KeyState, tx.st.Encode())
+}
+
+// EventsAfter implements store.Tx.
+func (tx *Tx) EventsAfter(after int64, fn func(e *event.Event) error) error {
+	if after < 0 {
+		after = 0
+	}
+	if after == math.MaxInt64 {
+		return nil
+	}
+	c := tx.eventCursor()
+	if err := c.from(after + 1); err != nil {
+		return err
+	}
+	var e event.Event
+	for n := 1; ; n++ {
+		if n%endedEvery == 0 {
+			if err := tx.ended(); err != nil {
+				return err
+			}
+		}
+		more, err := c.next()
+		if !more || err != nil || c.g.ID > tx.st.Head {
+			return err
+		}
+		if c.g.ID <= after {
+			continue
+		}
+		if err := tx.fill(&e, c.g.ID, &c.rec); err != nil {
+			return err
+		}
+		if err := fn(&e); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,214 @@
+// Package store is the seam between what a thread means and where it is kept.
+//
+// Above it, in package engine, stands what a consumer, a delivery, a dead letter, a
+// schedule is: written once, over a [Tx]. Below it stands a store: package bolt keeps
+// a thread in a directory. Events are typed; everything else is ordered records in
+// tables.
+//
+// The seam is as high as speed asks for. A push, a scan, a page of events, a batch of
+// any length and the dropping of old events are whole operations of the store: how
+// callers and processes share a commit, which series answer a filter, how a long batch
+// becomes visible at once cannot be said in single gets and puts. What all stores
+// share of these is given to them as a [Logic].
+//
+// Package storetest holds what every store must do.
+package store
+
+import (
+	"context"
+	"iter"
+
+	"thread/event"
+)
+
+// Store keeps one thread. It is safe for concurrent use by goroutines, and so is the
+// thread by processes.
+//
+// Every method returns the cause of a context that has ended and has changed nothing
+// then, [ErrBusy], [ErrClosed], [ErrCorrupt] and the errors of the system below.
+type Store interface {
+	// View runs fn in a read transaction, which sees the thread as it was at one
+	// moment. fn must be short: writers may wait for it.
+	View(ctx context.Context, fn func(tx Tx) error) error
+
+	// Update runs fn in a write transaction: when it returns nil, everything that fn
+	// did is durable, and nothing otherwise. Updates of a thread come one after the
+	// other. fn may be run again, in another transaction, when nothing of the first
+	// was stored. It is given what Logic.Begin returned.
+	//
+	// It returns fn's error unchanged, and ErrUnknownOutcome.
+	Update(ctx context.Context, fn func(s Session) error) error
+
+	// Push stores drafts durably: all of them, or none. The store may put the drafts of
+	// several callers, and processes, into one transaction.
+	Push(ctx context.Context, ds []event.Draft) (Pushed, error)
+
+	// PushAll stores a sequence of any length in bounded memory. All of it becomes
+	// visible at once, and of one that does not come to its end nothing is left. The
+	// sequence's first error is returned unchanged.
+	PushAll(ctx context.Context, ds iter.Seq2[event.Draft, error]) (Batch, error)
+
+	// Prune drops the oldest events, and Compact frees the space of what was dropped.
+	Prune(ctx context.Context, d Dropping) (Compaction, error)
+	Compact(ctx context.Context) (Compaction, error)
+
+	// Close makes later calls return ErrClosed. Calls under way end normally.
+	Close() error
+}
+
+// Logic is what a store does on behalf of the package above it, in its own
+// transactions.
+type Logic interface {
+	// Begin is called once in every write transaction, before anything else.
+	Begin(tx Tx) Session
+	// BeforeBatch is called before a batch that takes more than one transaction, with
+	// nothing locked.
+	BeforeBatch(ctx context.Context) error
+	// Subscribed reports whether there is anybody to be told of a push.
+	Subscribed(tx Tx) bool
+	// DropAfter removes what Session.Push stored besides events of those above head, at
+	// most so many records: they are of a batch that did not come to its end.
+	DropAfter(tx Tx, head int64, most int) (more bool, err error)
+}
+
+// Session is the logic's part in one write transaction.
+type Session interface {
+	// Before comes first: what has fallen due is released.
+	Before() error
+	// Push stores one draft with Tx.Append, unless its dedupe key is known: then
+	// nothing is stored, and of e only the id is set.
+	Push(d *event.Draft, createdAt string) (e event.Event, duplicate bool, err error)
+	// After comes last, before the commit.
+	After() error
+	// Ended is called after After, when the transaction has ended, however, and nothing
+	// is locked.
+	Ended()
+}
+
+// Tx is one transaction. It is valid during the function that it is given to, on
+// that goroutine. What it returns may lie in the store's memory, unless it says
+// otherwise: it is valid as long as the transaction, and must not be changed.
+type Tx interface {
+	// Writable reports whether this is a write transaction. In others nothing below
+	// that writes is called.
+	Writable() bool
+
+	State() State
+
+	Records
+
+	// Append stores a new event, above all others. It returns ErrIDsExhausted after id
+	// 2^63-1.
+	Append(d *event.Draft, createdAt string) (event.Event, error)
+	// Event returns a copy of the event with that id, and whether it is stored and
+	// visible.
+	Event(id int64) (e event.Event, stored bool, err error)
+	// Has is Event for those who do not need it.
+	Has(id int64) (bool, error)
+	// EventsAfter calls fn for the visible events with an id above after, in order. An
+	// event is valid during the call.
+	EventsAfter(after int64, fn func(e *event.Event) error) error
+	// Oldest returns the id of the oldest event that is stored, 0 when there is none.
+	Oldest() (int64, error)
+	// BeforeNewest returns the id of the event before the newest n, 0 when there are
+	// not more than n.
+	BeforeNewest(n int64) (int64, error)
+
+	// Scan calls fn with the ids of matching events, in order, until it returns false.
+	// It returns the id up to which everything was looked at: q.Upto or the newest id
+	// at the end, less when fn ended the scan, or the slice was over. A scan in slices
+	// comes further with each.
+	Scan(q Scan, fn func(id int64) (more bool, err error)) (pos int64, err error)
+	// Page is a Scan that appends copies of the events to page, at most limit, and
+	// fewer when they are large.
+	Page(q Scan, limit int64, page []event.Event) (events []event.Event, pos int64, err error)
+	// Learn asks the filters of several selections about all series there are, which
+	// are read once for all of them. It reports whether it came to the end, or the slice
+	// was over. A store where that would be of no use does nothing.
+	Learn(all []*Selection) (done bool, err error)
+	// SeriesCount returns how many series there are, the distinct triples of source,
+	// type and subtype.
+	SeriesCount() (int64, error)
+
+	// Yield reports whether a slice is over. Long work in a read transaction ends then,
+	// and goes on in another.
+	Yield() bool
+	// Size returns how many bytes the thread takes.
+	Size() int64
+}
+
+// Records are keyed records in tables, ordered by the bytes of their keys. A write
+// transaction sees its own writes.
+type Records interface {
+	// Get returns the value of key, nil when there is none.
+	Get(t Table, key []byte) ([]byte, error)
+	// Put stores a record in place of an earlier one. Both slices must stay as they are
+	// until the end of the transaction.
+	Put(t Table, key, value []byte) error
+	Delete(t Table, key []byte) error
+	// Ascend calls fn for the records with from <= key in order, until it returns
+	// false. The table must not change meanwhile.
+	Ascend(t Table, from []byte, fn func(key, value []byte) (more bool, err error)) error
+	// Descend calls fn for the records with key < before, nil for all, from the last
+	// one on.
+	Descend(t Table, before []byte, fn func(key, value []byte) (more bool, err error)) error
+	// Sequence is a number that a table has besides its records, 0 at first.
+	Sequence(t Table) (uint64, error)
+	SetSequence(t Table, n uint64) error
+	// Drop removes the records of a table, and its number.
+	Drop(t Table) error
+}
+
+// State is what a transaction begins with.
+type State struct {
+	Head   int64 // the newest id, 0 if there was never one
+	LastID int64 // the highest id ever given, at least Head
+	Count  int64 // how many events were ever stored
+	Stored int64 // how many of them are still here
+	// Visible is the newest id that others see: Head, but in a batch that takes more
+	// than one transaction.
+	Visible int64
+}
+
+// Pushed says what became of the drafts of one Push.
+type Pushed struct {
+	Events     []event.Event // one for each draft
+	Duplicates []Duplicate   // those that were stored before
+	Subscribed bool          // Logic.Subscribed
+	Warning    error         // they are stored, but a copy for people is behind
+}
+
+// Duplicate is a draft that was not stored, because its dedupe key is that of an
+// event that is.
+type Duplicate struct {
+	Index int64 // of the draft, from 0
+	ID    int64 // of the event
+}
+
+// Batch says what became of a PushAll: the ids [First, Last] are new, both 0 when
+// there was nothing to store.
+type Batch struct {
+	First, Last int64
+	Count       int64 // drafts
+	Duplicates  []Duplicate
+	CreatedAt   string // of every event
+	LastSource  string // of the last event
+	Subscribed  bool
+	Warning     error
+}
+
+// Dropping says which events Prune drops: those up to the id that Through returns, 0
+// for none. May returns an error when they must stay; it is asked in the transaction
+// that drops them, because consumers go on meanwhile. Both run in read transactions.
+type Dropping struct {
+	Through func(tx Tx) (int64, error)
+	May     func(tx Tx, through int64) error
+}
+
+// Compaction is what Compact and Prune have done.
+type Compaction struct {
+	Dropped      int64 // events that are not here any more
+	Through      int64 // the id up to which they were dropped, 0 when none was
+	Kept         int64 // events that are still here
+	Before, Size int64 // bytes before and after; the same when nothing was done
+}

@@ -1,0 +1,31 @@
+package serve
+
+import (
+	"thread/internal/cli"
+	"thread/internal/serve"
+	"thread/lane"
+)
+
+// errorWords are the lines of the table of error words for a server and the verbs that
+// talk to one.
+func errorWords(a *cli.App) []cli.Rule {
+	return []cli.Rule{
+		{Is: serve.ErrNobody, Code: 1, What: "no thread serve runs for " + a.Dir, Fix: "start one with thread serve --thread " + a.Dir},
+		{Is: serve.ErrListen, Code: 2, Fix: "give unix:PATH in a directory of your own, or ADDRESS, ADDRESS:PORT or :PORT with --token-file or " + envToken},
+		{Is: serve.ErrAddress, Code: 1, Fix: "end what listens there, or give another --listen"},
+	}
+}
+
+// refusedBy puts the server's refusal into words, which begin with the reason as
+// it is known (L-16).
+func refusedBy(r lane.Refusal, consumer string) error {
+	switch r {
+	case lane.NoActiveRun:
+		return cli.LogicError(string(r)+": the handler of '"+consumer+"' does not run", "see thread runs")
+	case lane.NotStreaming:
+		return cli.LogicError(string(r)+": the handler of '"+consumer+"' takes no messages now", "retry when thread runs shows it as streaming")
+	case lane.Compacting:
+		return cli.LogicError(string(r)+": the handler of '"+consumer+"' is compacting", "retry when thread runs shows it as streaming")
+	}
+	return cli.LogicError(string(r), "see the log of thread serve")
+}

@@ -1,8 +1,0 @@
-//go:build !unix
-
-package jsonlog
-
-const (
-	noFollow = 0
-	noWait   = 0
-)
