@@ -241,6 +241,23 @@ func (l *lab) recordWrites(h *history.History, db *sql.DB, stmts map[history.Ent
 			return err
 		}
 		l.paired("recording "+w.what, m[0], m[1], "(C, kept open)", 0.5)
+		m, err = alternate(l.rounds,
+			func() error { next++; rows = w.rows(rand.N(sessions)); return storeOurs(h, rows) },
+			func() error {
+				db, err := openSQLite("sqlite3", l.path("recorded.db"))
+				if err != nil {
+					return err
+				}
+				stmts, err := prepareTheirs(db)
+				if err == nil {
+					err = storeTheirs(db, stmts, rows)
+				}
+				return errors.Join(err, db.Close())
+			})
+		if err != nil {
+			return err
+		}
+		l.paired("the same, each opened for it", m[0], m[1], "(C)", 0.5)
 	}
 	return nil
 }
@@ -295,6 +312,23 @@ func (l *lab) recordQueries(ctx context.Context, h *history.History, db *sql.DB,
 			return err
 		}
 		l.paired("looking up "+q.what, m[0], m[1], "(C, kept open)", 1)
+		m, err = alternate(l.rounds,
+			func() (err error) { n = rand.N(sessions); found, err = q.ours(); return err },
+			func() error {
+				db, err := openSQLite("sqlite3", l.path("recorded.db"))
+				if err != nil {
+					return err
+				}
+				stmt, err := db.Prepare("SELECT " + historyColumns[q.of] + " FROM " + string(q.of) + " WHERE " + q.where)
+				if err == nil {
+					other, err = countTheirs(stmt, q.args())
+				}
+				return errors.Join(err, db.Close())
+			})
+		if err != nil {
+			return err
+		}
+		l.paired("the same, each opened for it", m[0], m[1], "(C)", 1)
 	}
 	return nil
 }
