@@ -86,6 +86,7 @@ func compare() error {
 		{"beside a scan", l.besideScan},
 		{"dispatch", l.dispatch},
 		{"series", l.series},
+		{"records", l.records},
 	} {
 		if only := os.Getenv("COMPARE_ONLY"); only != "" && only != step.what && step.what != "building" {
 			continue

@@ -1,0 +1,22 @@
+package history
+
+import (
+	"thread/history"
+	"thread/internal/cli"
+)
+
+// errorWords are the lines of the table of error words for recorded runs.
+func errorWords(a *cli.App) []cli.Rule {
+	in := " --thread " + cli.ShellWord(a.Dir)
+	return []cli.Rule{
+		{Is: history.ErrNotFound, Code: 1, Fix: "see thread run list and thread session list" + in},
+		{Is: history.ErrExists, Code: 1, Fix: "leave --id out, or name another one"},
+		{Is: history.ErrRecovered, Code: 1, Fix: "stop this worker: the run is not its own any more; see thread run show" + in},
+		{Is: history.ErrEnded, Code: 1, Fix: "start another run with thread run start"},
+		{Is: history.ErrState, Code: 1, Fix: "only runs that have failed or timed out are requeued"},
+		{Is: history.ErrActive, Code: 1, Fix: "queue it with thread run enqueue, or end the other one first"},
+		{Is: history.ErrNoneReady, Code: 1, Fix: "queue one with thread run enqueue, or wait with --wait"},
+		{Is: history.ErrLimit, Code: 1, Fix: "wait, or change the limit with thread history limit"},
+		{Is: history.ErrCancelled, Code: cancelledCode, Fix: "end it with thread run end --status cancelled"},
+	}
+}
