@@ -129,6 +129,12 @@ type Policy struct {
 	// Backoff returns the wait after the n-th failure in a row, n from 1; nil is no
 	// wait.
 	Backoff func(n int64) time.Duration
+	// Unordered gives out what is due first, and lets nothing wait for an event that
+	// has failed. Limit is 1 then.
+	Unordered bool
+	// OnSettled is called in the transaction that stores a result, whoever's delivery
+	// it was; its error calls that off. May be nil.
+	OnSettled func(tx *Tx, s *Settled) error
 }
 
 // Result says how a delivery ended.
@@ -136,6 +142,9 @@ type Result struct {
 	Verdict  Verdict
 	ExitCode int64  // -1 when there is none
 	Error    string // for people, kept with the event
+	// NotBefore is when the event is tried again if it has not succeeded, in place of
+	// Policy.Backoff; zero for that. Postponed needs it.
+	NotBefore time.Time
 }
 
 // Verdict is what a result means for the events of a delivery.
@@ -147,6 +156,7 @@ const (
 	Rejected                 // makes a single event a dead letter; a group is split
 	Deferred                 // tried again later, nothing is counted
 	Returned                 // as if it had never been out: the delivery was called off
+	Postponed                // a single event is not to be tried before NotBefore; nothing is noted
 )
 
 // interrupted is the result of a delivery whose user was killed.
@@ -178,9 +188,12 @@ func (tx *Tx) settle(consumer string, p *Policy, d *delivery, ids []int64, r Res
 	case Deferred:
 		l := d.failuresOf(d.first)
 		l.fail(r, now, false)
-		l.NextAt = now.Add(p.Backoff(l.deferrals))
-		d.failing, d.letter = d.first, l
-		return open, nil
+		l.NextAt = r.notBefore(now, p, l.deferrals)
+		return open, tx.wait(consumer, p, d, l)
+	case Postponed:
+		l := d.failuresOf(d.first)
+		l.postpone(&r, now)
+		return open, tx.wait(consumer, p, d, l)
 	}
 	if !single {
 		d.suspect = d.last
@@ -191,9 +204,8 @@ func (tx *Tx) settle(consumer string, p *Policy, d *delivery, ids []int64, r Res
 	l := d.failuresOf(d.first)
 	l.fail(r, now, true)
 	if r.Verdict == Failed && l.round < p.MaxAttempts {
-		l.NextAt = now.Add(p.Backoff(l.round))
-		d.failing, d.letter = d.first, l
-		return open, nil
+		l.NextAt = r.notBefore(now, p, l.round)
+		return open, tx.wait(consumer, p, d, l)
 	}
 	d.clear()
 	if err := tx.passOver(consumer, d, d.first, []int64{d.first}); err != nil {
@@ -262,12 +274,15 @@ func (tx *Tx) settleRetry(consumer string, p *Policy, d *delivery, r Result) (fa
 		return acked, index.Delete(retries, key)
 	case Deferred:
 		l.fail(r, now, false)
-		l.NextAt = now.Add(p.Backoff(l.deferrals))
+		l.NextAt = r.notBefore(now, p, l.deferrals)
+		return open, putLetter(retries, consumer, d.first, &l)
+	case Postponed:
+		l.postpone(&r, now)
 		return open, putLetter(retries, consumer, d.first, &l)
 	}
 	l.fail(r, now, true)
 	if r.Verdict == Failed && l.round < p.MaxAttempts {
-		l.NextAt = now.Add(p.Backoff(l.round))
+		l.NextAt = r.notBefore(now, p, l.round)
 		return open, putLetter(retries, consumer, d.first, &l)
 	}
 	if err := index.Delete(retries, key); err != nil {
