@@ -40,6 +40,8 @@ var permitted = map[string]string{
 	"thread/internal/consume":  "thread/engine thread/internal/watch",
 	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
 
+	"thread/outbox": "thread/engine thread/event thread/internal/watch thread/lock",
+
 	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock golang.org/x/sys",
 
 	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",

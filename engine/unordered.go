@@ -252,9 +252,6 @@ func (tx *Tx) Letters(consumer string) iter.Seq2[Letter, error] {
 	}
 }
 
-// Event returns the event with that id, and whether it is stored.
-func (tx *Tx) Event(id int64) (event.Event, bool, error) { return tx.event(id) }
-
 // Retry sends the dead letter of an event back to its consumer, as RetryDead does.
 // It reports whether there was one.
 func (tx *Tx) Retry(consumer string, id int64) (bool, error) { return tx.retryDead(consumer, id) }
