@@ -50,9 +50,12 @@ var permitted = map[string]string{
 	"thread/internal/verb/sqlite": "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target",
 	"thread/internal/verb/serve":  "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane gopkg.in/natefinch/lumberjack.v2",
 
+	"thread/internal/verb/outbox": "thread/engine thread/internal/cli thread/internal/dispatch thread/internal/watch thread/jsonlog thread/outbox",
+
 	"thread/cmd/thread":        "thread/internal/cli thread/internal/verb",
 	"thread/cmd/thread-sqlite": "thread/internal/cli thread/internal/verb/sqlite",
 	"thread/cmd/thread-serve":  "thread/internal/cli thread/internal/verb/serve",
+	"thread/cmd/thread-outbox": "thread/internal/cli thread/internal/verb/outbox",
 
 	"thread/internal/survive":       "", // tests only
 	"thread/internal/survive/guest": "golang.org/x/sys",
@@ -81,9 +84,10 @@ func TestImportsPointDown(t *testing.T) {
 func TestProgramsLink(t *testing.T) {
 	const tests = "testing pgregory.net/rapid github.com/rogpeppe/go-internal "
 	for program, unwanted := range map[string]string{
-		"thread":        "net/http thread/compat thread/internal/serve modernc.org",
+		"thread":        "net/http thread/compat thread/internal/serve thread/outbox modernc.org",
 		"thread-sqlite": "net/http thread/internal/serve",
 		"thread-serve":  "thread/compat modernc.org",
+		"thread-outbox": "net/http thread/compat thread/internal/serve modernc.org",
 	} {
 		for _, dep := range goList(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/"+program) {
 			if covered(dep, strings.Fields(tests+unwanted)) {

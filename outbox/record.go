@@ -265,3 +265,30 @@ func ReadStats(tx *engine.Tx) (Stats, error) {
 // Retry makes a failed record pending again, with all its attempts anew. It reports
 // whether it was failed.
 func Retry(tx *engine.Tx, id int64) (bool, error) { return tx.Retry(Consumer, id) }
+
+// Due reports whether a record is pending and available.
+func Due(tx *engine.Tx) (bool, error) {
+	rows, err := tx.Records(tableRows)
+	if err != nil {
+		return false, err
+	}
+	open, err := openIDs(tx)
+	if err != nil {
+		return false, err
+	}
+	now := tx.Now()
+	for _, id := range open {
+		state, failures, err := tx.Standing(Consumer, id)
+		if err != nil {
+			return false, err
+		}
+		r, ok, err := getRow(rows, id)
+		if err != nil {
+			return false, err
+		}
+		if ok && (state == engine.Unread || state == engine.Waiting) && r.AvailableAt <= now.UnixMilli() && !failures.NextAt.After(now) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"thread/internal/cli"
 	"thread/internal/verb/core"
+	"thread/internal/verb/outbox"
 	"thread/internal/verb/serve"
 	"thread/internal/verb/sqlite"
 	"time"
@@ -27,7 +28,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected outputs in the scripts")
 
 // whole is the program with every verb linked in.
-var whole = cli.NewProgram("thread", core.Verbs, sqlite.Verbs, serve.Verbs)
+var whole = cli.NewProgram("thread", core.Verbs, sqlite.Verbs, serve.Verbs, outbox.Verbs)
 
 func allVerbs() (all []*cli.Verb) {
 	for i := range whole.Entries {
@@ -44,12 +45,13 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"thread": func() {
 			if os.Getenv(bundledEnv) != "" {
-				cli.Main("thread", core.Verbs, sqlite.Verbs, serve.Verbs)
+				cli.Main("thread", core.Verbs, sqlite.Verbs, serve.Verbs, outbox.Verbs)
 			}
 			cli.Main("thread", core.Verbs)
 		},
 		"thread-sqlite": func() { cli.Main("thread-sqlite", sqlite.Verbs) },
 		"thread-serve":  func() { cli.Main("thread-serve", serve.Verbs) },
+		"thread-outbox": func() { cli.Main("thread-outbox", outbox.Verbs) },
 	})
 }
 
