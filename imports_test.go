@@ -47,7 +47,7 @@ var permitted = map[string]string{
 	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 
 	"thread/internal/verb/core":   "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/target thread/internal/watch thread/jsonlog",
-	"thread/internal/verb/sqlite": "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target",
+	"thread/internal/verb/sqlite": "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target thread/outbox",
 	"thread/internal/verb/serve":  "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane gopkg.in/natefinch/lumberjack.v2",
 
 	"thread/internal/verb/outbox": "thread/engine thread/internal/cli thread/internal/dispatch thread/internal/watch thread/jsonlog thread/outbox",

@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,6 +92,9 @@ func (m *Message) isComment() bool {
 func ParseMessage(b []byte) (m Message, err error) {
 	if len(b) > MaxMessageBytes {
 		return m, invalidf("the message has %d bytes, the limit is %d", len(b), MaxMessageBytes)
+	}
+	if !utf8.Valid(b) {
+		return m, fmt.Errorf("%w: the message is not valid UTF-8", event.ErrNotText)
 	}
 	members, err := parseObject(b)
 	if err != nil {

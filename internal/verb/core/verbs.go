@@ -42,6 +42,7 @@ var Verbs = []cli.Entry{
 	{Name: "outbox retry", Program: "thread-outbox", Args: "[event_id...]", Summary: "Make failed messages pending again"},
 	{Name: "outbox stats", Program: "thread-outbox", Summary: "Count what is pending and failed in the outbox"},
 	{Name: "outbox config", Program: "thread-outbox", Summary: "Show or change the settings of the outbox"},
+	{Name: "outbox take", Program: "thread-sqlite", Summary: "Take messages out of an application's own outbox table"},
 	{Name: "notifications", Program: "thread-outbox", Args: "[read id...]", Summary: "List a user's notifications, or mark some as read"},
 	{Name: "dm", Program: "thread-outbox", Summary: "Send a direct message to a user or an agent"},
 	{Name: "schedule add", Build: scheduleAddVerb},
