@@ -57,18 +57,18 @@ func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
 		a.NotStarted("outbox add: the message is stored", cli.Wake(ctx, t, outbox.Source))
 	}
 	if c.JSON {
-		return printJSON(a, struct {
+		return done(a, printJSON(a, struct {
 			EventID   string `json:"event_id"`
 			ID        int64  `json:"id"`
 			Duplicate bool   `json:"duplicate"`
 			TraceID   string `json:"trace_id"`
 			DedupeKey string `json:"dedupe_key"`
-		}{in.EventID, in.ID, in.Duplicate, in.TraceID, in.DedupeKey})
+		}{in.EventID, in.ID, in.Duplicate, in.TraceID, in.DedupeKey}))
 	}
 	if in.Duplicate {
-		return a.Out.Text(in.EventID + "\tduplicate\n")
+		return done(a, a.Out.Text(in.EventID+"\tduplicate\n"))
 	}
-	return a.Out.Text(in.EventID + "\n")
+	return done(a, a.Out.Text(in.EventID+"\n"))
 }
 
 // message reads the message and when it is available.

@@ -137,7 +137,7 @@ func (c *notificationsCmd) read(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		return a.Out.Text(fmt.Sprintf(`{"marked":%d}`+"\n", n))
+		return done(a, a.Out.Text(fmt.Sprintf(`{"marked":%d}`+"\n", n)))
 	}
-	return a.Out.Text(fmt.Sprintf("Marked as read: %d\n", n))
+	return done(a, a.Out.Text(fmt.Sprintf("Marked as read: %d\n", n)))
 }

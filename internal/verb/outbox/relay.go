@@ -79,10 +79,10 @@ func (c *relayCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	switch {
 	case c.JSON:
-		return printJSON(a, sum)
+		return done(a, printJSON(a, sum))
 	case c.Once:
-		return a.Out.Text(fmt.Sprintf("Processed %d, ran the handler for %d, wrote %d notifications; %d attempts failed, %d records for good\n",
-			sum.Processed, sum.Triggered, sum.Notifications, sum.Failures, sum.Failed))
+		return done(a, a.Out.Text(fmt.Sprintf("Processed %d, ran the handler for %d, wrote %d notifications; %d attempts failed, %d records for good\n",
+			sum.Processed, sum.Triggered, sum.Notifications, sum.Failures, sum.Failed)))
 	}
 	return nil
 }
