@@ -28,13 +28,13 @@ var permitted = map[string]string{
 	"thread/internal/target":   "golang.org/x/sys",
 	"thread/internal/programs": "",
 
-	"thread/filter":         "thread/event github.com/expr-lang/expr",
+	"thread/filter":         "thread/event",
 	"thread/index":          "go.etcd.io/bbolt",
 	"thread/jsonlog":        "thread/event thread/internal/durable thread/lock gopkg.in/natefinch/lumberjack.v2",
 	"thread/lane":           "",
 	"thread/internal/watch": "github.com/fsnotify/fsnotify",
 
-	"thread/engine": "thread/event thread/filter thread/index thread/internal/durable thread/internal/duration thread/internal/planted thread/internal/target thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
+	"thread/engine": "thread/event thread/filter thread/index thread/internal/durable thread/internal/duration thread/internal/planted thread/internal/target thread/internal/watch thread/jsonlog thread/lock github.com/robfig/cron/v3 go.etcd.io/bbolt golang.org/x/sys",
 
 	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/internal/consume":  "thread/engine thread/internal/watch",
@@ -42,13 +42,13 @@ var permitted = map[string]string{
 
 	"thread/outbox": "thread/engine thread/event thread/internal/watch thread/lock",
 
-	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock golang.org/x/sys",
+	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock github.com/coreos/go-systemd/v22/daemon github.com/prometheus/client_golang golang.org/x/sys",
 
 	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 
 	"thread/internal/verb/core":   "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/target thread/internal/watch thread/jsonlog",
 	"thread/internal/verb/sqlite": "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target thread/outbox",
-	"thread/internal/verb/serve":  "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane gopkg.in/natefinch/lumberjack.v2",
+	"thread/internal/verb/serve":  "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane github.com/coreos/go-systemd/v22/daemon gopkg.in/natefinch/lumberjack.v2",
 
 	"thread/internal/verb/outbox": "thread/engine thread/internal/cli thread/internal/dispatch thread/internal/watch thread/jsonlog thread/outbox",
 
@@ -84,8 +84,8 @@ func TestImportsPointDown(t *testing.T) {
 func TestProgramsLink(t *testing.T) {
 	const tests = "testing pgregory.net/rapid github.com/rogpeppe/go-internal "
 	for program, unwanted := range map[string]string{
-		"thread":        "net/http thread/compat thread/internal/serve thread/outbox modernc.org",
-		"thread-sqlite": "net/http thread/internal/serve",
+		"thread":        "net/http thread/compat thread/internal/serve thread/outbox modernc.org github.com/prometheus github.com/coreos",
+		"thread-sqlite": "net/http thread/internal/serve github.com/prometheus github.com/coreos",
 		"thread-serve":  "thread/compat modernc.org",
 		"thread-outbox": "net/http thread/compat thread/internal/serve modernc.org",
 	} {

@@ -14,7 +14,7 @@ import (
 // it and in those after it.
 func TestRecords(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		th, err := Init(t.TempDir()+"/t")
+		th, err := Init(t.TempDir() + "/t")
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestRecords(t *testing.T) {
 }
 
 func TestRecordsRefused(t *testing.T) {
-	th, err := Init(t.TempDir()+"/t")
+	th, err := Init(t.TempDir() + "/t")
 	if err != nil {
 		t.Fatal(err)
 	}

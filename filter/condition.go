@@ -4,8 +4,7 @@ import "strings"
 
 // holds reports whether n, as a condition, is true (want) or is false (!want);
 // for NULL both are false. It evaluates from left to right and stops as soon as
-// the answer is known. The expr program does the same with the operators of expr
-// (translate.go).
+// the answer is known.
 func (f *frame) holds(n *node, want bool) bool {
 	switch n.op {
 	case opNot:

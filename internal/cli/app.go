@@ -20,8 +20,8 @@ type App struct {
 	Out    Output
 	Stderr io.Writer
 
-	verb  *Verb // nil before it is known
-	Json  bool // errors are JSON
+	verb *Verb // nil before it is known
+	Json bool  // errors are JSON
 
 	// What messages speak of, once known.
 	Dir      string // the absolute thread directory

@@ -8,7 +8,7 @@ import (
 )
 
 // Bar shows on a terminal how far a long job is, at what rate, and how long it
-// will take yet. It is thirty lines of ours because the libraries for it cost
+// will take yet. It is thirty lines here because the libraries for it cost
 // every command, push included, 0.6 MB and a tenth of a millisecond.
 type Bar struct {
 	w           io.Writer

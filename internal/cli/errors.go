@@ -145,7 +145,7 @@ func (a *App) errorWords() []Rule {
 		{engine.ErrExists, 1, a.Dir + " is already a thread directory" + a.butEmpty(), a.emptyOr("use it with --thread " + a.Dir + ", or name another path")},
 		{engine.ErrNewerFormat, 1, "", "install a newer version of thread"},
 		{engine.ErrByteOrder, 1, "", "export it with thread on such a host and import it here"},
-		{engine.ErrUnknownOutcome, 1, "", "it may be stored or not: look with thread peek before trying again"},
+		{engine.ErrUnknownOutcome, 1, "", "it may or may not be stored: check with thread peek before retrying"},
 		{engine.ErrBusy, 1, "thread is busy", "retry"},
 		{engine.ErrNothingSaved, 1, "", a.emptyOr("put a copy of the directory in its place, or start another thread with thread init")},
 		{engine.ErrCorrupt, 1, "", "run thread repair --thread " + ShellWord(a.Dir) + " --to <new directory>"},
@@ -194,7 +194,7 @@ func (a *App) explainUnsubscribed() *Failure {
 	f := &Failure{Code: 1, What: "consumer '" + a.Consumer + "' is not subscribed",
 		Fix: "run thread subscribe --thread " + ShellWord(a.Dir) + " --consumer " + ShellWord(a.Consumer) + " --handler <cmd>"}
 	if a.verb.Name == "unsubscribe" {
-		f.Fix = "nothing is to be done; thread info --thread " + ShellWord(a.Dir) + " lists the consumers"
+		f.Fix = "nothing to do; thread info --thread " + ShellWord(a.Dir) + " lists the consumers"
 	}
 	if meant := a.similarConsumer(); meant != "" {
 		f.Fix += ", or did you mean --consumer " + ShellWord(meant) + "?"
@@ -215,7 +215,7 @@ func explainHeldBack(e *engine.HeldBackError) *Failure {
 // explainFilter puts the place into the line itself, so that one line is enough.
 func explainFilter(e *filter.Error) *Failure {
 	f := &Failure{Code: 2, Fix: e.Hint,
-		What: fmt.Sprintf("bad filter at line %d, column %d (offset %d): %s", e.Line, e.Column, e.Offset, e.What)}
+		What: fmt.Sprintf("invalid filter at line %d, column %d (offset %d): %s", e.Line, e.Column, e.Offset, e.What)}
 	if f.Fix == "" {
 		f.Fix = "see docs/FILTER.md for the language"
 	}

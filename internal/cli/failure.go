@@ -24,8 +24,8 @@ func LogicError(what, fix string) error { return &Failure{Code: 1, What: what, F
 // UsageError is a failure with exit code 2: the command line or its input is wrong.
 func UsageError(what, fix string) error { return &Failure{Code: 2, What: what, Fix: fix} }
 
-// Taken is the failure of an output that would replace what is there.
-func Taken(path string) error { return LogicError(path+" exists already", "name a new one") }
+// Taken is the failure of an output that would replace a file.
+func Taken(path string) error { return LogicError(path+" already exists", "name a new one") }
 
 // report prints err on stderr and returns the exit code.
 func (a *App) report(err error) int {

@@ -39,6 +39,9 @@ func (a *App) help(args []string) error {
 		if group := a.program.group(topic[0]); group != nil {
 			var texts []string
 			for _, e := range group {
+				if e.Build == nil {
+					return a.become(e, []string{"help", topic[0]})
+				}
 				texts = append(texts, e.Build().Help(textColumns(a.Out.W)))
 			}
 			return a.Out.Text(strings.Join(texts, "\n"))
@@ -52,7 +55,7 @@ func (a *App) help(args []string) error {
 		return a.program.invalidCommand(args)
 	}
 	if e.Build == nil {
-		return a.become(e, []string{"help", e.Name})
+		return a.become(e, append([]string{"help"}, topic...))
 	}
 	return a.Out.Text(e.Build().Help(textColumns(a.Out.W)))
 }
@@ -112,7 +115,7 @@ func environment() []item {
 	return []item{
 		{"THREAD_DIR", "The thread when there is no --thread; without both it is the directory, here or above, that is one"},
 		{"THREAD_DISPATCH", "Who starts handlers after a push: auto (the notifier command if there is one, else spawn), notifier, spawn (thread dispatch, detached) or none"},
-		{"THREAD_NETWORK", "allow: go on on a network file system, where two hosts do not see each other's locks; for directories that this host alone uses"},
+		{"THREAD_NETWORK", "allow: accept a network file system, where two hosts do not see each other's locks; for directories that only this host uses"},
 		{"NO_COLOR", "Set to anything: no colours on a terminal"},
 	}
 }
@@ -120,7 +123,7 @@ func environment() []item {
 func dataLayout() []item {
 	return []item{
 		{"<dir>/events.db", "the database: events, subscriptions, progress"},
-		{"<dir>/events.jsonl", "every event as a line of JSON, for eyes and grep"},
+		{"<dir>/events.jsonl", "every event as a line of JSON, for people and grep"},
 		{"<dir>/events-<time>.jsonl", "older lines, 10000 or more per file"},
 		{"<dir>/run/", "lock files; may be deleted at any time"},
 		{"<dir>/logs/thread.log", "what was pushed and which handlers were started"},

@@ -20,8 +20,8 @@ func (a *App) LogPush(batch bool, d event.Draft, b engine.Batch) {
 	} else {
 		err = log.Info("push: source=%s type=%s id=%d", d.Source, d.Type, b.Last)
 	}
-	// A full disk mends itself; this does not, and handlers need their logs.
-	// Who may only push is not to mend it.
+	// A full disk may have space again later; this does not change by itself, and
+	// handlers need their logs. Whoever may only push is not to repair it.
 	if errors.Is(err, fs.ErrPermission) && dispatch.Own(a.Dir) == nil {
 		a.NotStarted("push: the event is stored", dispatch.ForeignFile(err))
 	}

@@ -49,7 +49,7 @@ func (p *Program) overviewPage() []byte {
 	m.raw(".B thread\n.I command\n[flags]\n")
 	m.section("DESCRIPTION")
 	m.text("A thread is a directory, as a git repository is one: any process of the host pushes events into it, and " +
-		"commands that are subscribed to it are run by themselves when there are events for them. There is no server.")
+		"commands that are subscribed to it are run automatically when there are events for them. There is no server.")
 	m.section("COMMANDS")
 	for i := range p.Entries {
 		v := p.Entries[i].Show()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -158,14 +159,23 @@ func handlerPath() string {
 	return path + sep + dir
 }
 
-// environment is what the handler gets: everything that we have, and the run.
+// ofService reports whether a variable tells a process where the service manager that
+// has started it listens (sd_notify(3), sd_watchdog_enabled(3)). A handler is not
+// the service: what it said there would be taken for the word of ours.
+func ofService(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return name == "NOTIFY_SOCKET" || name == "WATCHDOG_USEC" || name == "WATCHDOG_PID"
+}
+
+// environment is what the handler gets: everything that we have but what is of our
+// service, and the run.
 func (h *handler) environment() []string {
 	popped := ""
 	if h.acks {
 		popped = h.poppedPath(h.due.Consumer)
 	}
 	// The last value of a name counts.
-	env := append(os.Environ(), envDir+"="+h.t.Dir(), envConsumer+"="+h.due.Consumer,
+	env := append(slices.DeleteFunc(os.Environ(), ofService), envDir+"="+h.t.Dir(), envConsumer+"="+h.due.Consumer,
 		envLastAcked+"="+strconv.FormatInt(h.due.Progress.LastAcked, 10), envRunID+"="+h.runID(), envPopped+"="+popped)
 	env = append(env, "PATH="+handlerPath())
 	if h.host != nil && h.host.Env != nil {

@@ -11,10 +11,10 @@ import (
 // left, which nobody tells of.
 const acceptPause = 100 * time.Millisecond
 
-// accept passes the connections of l to talk, each in a goroutine of its own, at
-// most so many at once, until l is closed. As many again are passed to full, to be
+// accept passes the connections of l to handle, each in a goroutine of its own, at
+// most so many at once, until l is closed. As many again are passed to refuse, to be
 // told so, and those beyond are closed.
-func accept(l net.Listener, most int64, talk, full func(net.Conn)) {
+func accept(l net.Listener, most int64, handle, refuse func(net.Conn)) {
 	var active atomic.Int64
 	for {
 		conn, err := l.Accept()
@@ -25,9 +25,9 @@ func accept(l net.Listener, most int64, talk, full func(net.Conn)) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		do, n := talk, active.Add(1)
+		do, n := handle, active.Add(1)
 		if n > most {
-			do = full
+			do = refuse
 		}
 		go func() {
 			defer active.Add(-1)

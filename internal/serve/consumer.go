@@ -17,8 +17,8 @@ type consumer struct {
 	lane    string
 	state   string
 	since   time.Time // of the state
-	fresh   bool      // queued: the rule it was queued under, see want.fresh
-	missed  want      // wake-ups while it ran: for the case that it did not
+	fresh   bool      // queued: the rule it was queued under, see wakeUp.fresh
+	missed  wakeUp    // wake-ups while it ran: for the case that it did not
 	retry   *dispatch.Retry
 	timer   *time.Timer // waiting: for the retry
 	run     *run        // running
@@ -39,7 +39,7 @@ func (c *consumer) enter(state string) { c.state, c.since = state, time.Now() }
 // One that runs is not queued behind itself: what follows its run is decided at
 // its end, by what is unread then. Only if it turns out that it did not run,
 // because another process had it, the wake-up is not answered yet.
-func (t *thread) enqueue(sub *engine.Subscription, w want) {
+func (t *thread) enqueue(sub *engine.Subscription, w wakeUp) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -102,15 +102,7 @@ func (t *thread) turn(c *consumer) {
 	ctx := context.Background()
 	host := &dispatch.Host{Env: r.environment, Start: r.begin, Abort: r.abort, Stop: t.s.stop, Ends: t.s.ends, Ended: func(ok bool) {
 		r.end()
-		t.s.stats.in(lane.GlobalLane(c.lane), func(l *laneStats) {
-			if ok {
-				l.ok++
-			} else {
-				l.failed++
-			}
-			l.waited.observe(waited)
-			l.ran.observe(r.length())
-		})
+		t.s.stats.ended(lane.GlobalLane(c.lane), ok, waited, r.length())
 	}}
 	var turn dispatch.Outcome
 	var err error
@@ -126,7 +118,7 @@ func (t *thread) turn(c *consumer) {
 // after is called when the consumer's locks have been released.
 func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
 	if turn.Retry != nil {
-		t.s.stats.in(lane.GlobalLane(c.lane), func(l *laneStats) { l.retries++ })
+		t.s.stats.retried(lane.GlobalLane(c.lane))
 	}
 	t.mu.Lock()
 	c.run = nil
@@ -145,20 +137,20 @@ func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
 		delete(t.consumers, c.name)
 	}
 	again := c.missed
-	c.missed = want{}
+	c.missed = wakeUp{}
 	t.mu.Unlock()
 	if turn.Ran {
-		again = want{}
+		again = wakeUp{}
 	}
 	if turn.Look {
-		again.add(glance)
+		again.add(wakeNew)
 	}
 	if err != nil { // not at once, or a lack of something becomes a lack of CPU, too
-		again.add(glance)
-		time.AfterFunc(overdue, func() { t.poke(again) })
+		again.add(wakeNew)
+		time.AfterFunc(retryPause, func() { t.wake(again) })
 		t.s.repeats.say(slog.LevelError, "consumer could not be run", "thread", t.dir, "consumer", c.name, "error", err)
-	} else if again.look {
-		t.poke(again)
+	} else if again.set {
+		t.wake(again)
 	}
 }
 

@@ -136,8 +136,8 @@ func waitTime(q Request) time.Duration {
 	return deliverTime
 }
 
-// converse reads a request from conn and answers it.
-func (t *thread) converse(conn net.Conn) {
+// handleConn reads a request from conn and answers it.
+func (t *thread) handleConn(conn net.Conn) {
 	conn.SetReadDeadline(time.Now().Add(requestTime))
 	var q Request
 	var a Answer
@@ -153,13 +153,13 @@ func (t *thread) converse(conn net.Conn) {
 		}()
 		a = t.answer(ctx, q)
 	}
-	tell(conn, a)
+	writeAnswer(conn, a)
 }
 
-// refuseTalk answers who comes while too many requests are under way.
-func refuseTalk(conn net.Conn) { tell(conn, Answer{Error: "too many requests"}) }
+// refuseConn answers who comes while too many requests are under way.
+func refuseConn(conn net.Conn) { writeAnswer(conn, Answer{Error: "too many requests"}) }
 
-func tell(conn net.Conn, a Answer) {
+func writeAnswer(conn net.Conn, a Answer) {
 	text, err := json.Marshal(a)
 	if err != nil {
 		return
@@ -168,8 +168,8 @@ func tell(conn net.Conn, a Answer) {
 	_, _ = conn.Write(append(text, '\n')) // who asked may be gone
 }
 
-// maxTalks bounds how many requests about one thread are under way.
-const maxTalks = 64
+// maxRequests bounds how many requests about one thread are under way.
+const maxRequests = 64
 
 // requestTime bounds the reading of a request and the writing of an answer.
 const requestTime = 5 * time.Second

@@ -52,7 +52,8 @@ func TestFewDescriptors(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(log.String(), "\n"); n > 10 || !strings.Contains(log.String(), "too few file descriptors") {
+	// On a slow machine each consumer that waits long in its lane has a line of its own.
+	if n := strings.Count(log.String(), "\n") - strings.Count(log.String(), "lane wait exceeded"); n > 10 || !strings.Contains(log.String(), "too few file descriptors") {
 		t.Errorf("the log has %d lines:\n%s", n, log.String())
 	}
 }

@@ -59,7 +59,7 @@ func TestHostileRequests(t *testing.T) {
 	if a := b.raw(`{"op":"wait","consumer":"c","timeout_ms":9223372036854775807}` + "\n"); !a.Ended {
 		t.Errorf("wait for nobody: %+v", a)
 	}
-	// Datagrams, too: unknown kinds and overlong ones lead to a look at most.
+	// Datagrams, too: unknown kinds and overlong ones lead to a pass at most.
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestImpatientWait(t *testing.T) {
 	b.push("s")
 	b.line(at)
 	// As many as there may be, all of which leave.
-	for range maxTalks {
+	for range maxRequests {
 		conn, err := net.Dial("unix", filepath.Join(b.t.Dir(), "run", controlSocket))
 		if err != nil {
 			t.Fatal(err)

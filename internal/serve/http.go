@@ -1,223 +1,203 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"errors"
-	"fmt"
-	"io"
+	"log"
+	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
-// What Options.Listen offers is spoken here without net/http: that package costs
-// every start of the program, each push, 0.4 ms, and 2 MB of its size. Three
-// paths, GET and one request for each connection need little of it. (Package net
-// itself is linked anyway, by the SQLite driver.)
-
 const (
-	maxVisitors      = 64               // connections at once besides streams; more are told to come back
+	maxConns         = 64               // connections at once besides streams; more are told to come back
 	maxStreams       = 64               // streams at once, so that they keep nobody else out
-	visitTime        = 5 * time.Second  // for the request to come
+	maxHeaderBytes   = 8 << 10          // of a request
+	headerTime       = 5 * time.Second  // for the header of a request to come
+	idleTime         = 90 * time.Second // for the next request on the same connection
 	defaultWriteTime = 10 * time.Second // for any part of the answer to be taken
-	lingerTime       = time.Second      // for the client to close, see farewell
+	healthTime       = 5 * time.Second  // for the server's locks to be had
+	shutdownTime     = time.Second      // for the last answers to be taken
 )
 
-// web is the HTTP listener.
+// web is the HTTP server.
 type web struct {
 	s        *Server
-	listener net.Listener
-	token    string
-	streams  chan struct{}   // one place for each stream
-	ctx      context.Context // ends when the draining begins
+	listener *countedListener
+	server   *http.Server
+	token    string        // "" for a unix socket: its mode says who comes in
+	streams  chan struct{} // one place for each stream
+	ctx      context.Context
+	// ctx ends when the draining begins.
 }
-
-// ErrListen says that Options.Listen is no place to listen at, or not without
-// Options.Token: whoever has an account on this host reaches each of its addresses,
-// the loopback ones too.
-var ErrListen = errors.New("cannot listen")
-
-// ErrAddress says that the system does not let this process listen there: another
-// one does, or it may not.
-var ErrAddress = errors.New("cannot listen on")
 
 // listenWeb opens the listener of Options.Listen, which answers nobody yet.
-func (s *Server) listenWeb(ctx context.Context) (w *web, err error) {
-	w = &web{s: s, token: s.opts.Token, streams: make(chan struct{}, s.descriptors.streams), ctx: ctx}
-	if path, ok := strings.CutPrefix(s.opts.Listen, "unix:"); ok {
-		if w.listener, err = listenPath(path); err != nil && !errors.Is(err, ErrListen) {
-			err = fmt.Errorf("%w %s: %w", ErrAddress, s.opts.Listen, err)
-		}
-		return w, err
-	}
-	at, err := netip.ParseAddrPort(strings.Replace(s.opts.Listen, "localhost:", "127.0.0.1:", 1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w on %q: not ADDRESS:PORT nor unix:PATH", ErrListen, s.opts.Listen)
-	case w.token == "":
-		return nil, fmt.Errorf("%w on %q without a token: every account of this host reaches that address", ErrListen, s.opts.Listen)
-	}
-	if w.listener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); err != nil {
-		err = fmt.Errorf("%w %s: %w", ErrAddress, s.opts.Listen, systemError(err))
-	}
-	return w, err
-}
-
-// systemError returns what the system said, without the words of package net that
-// repeat the address.
-func systemError(err error) error {
-	if errno := syscall.Errno(0); errors.As(err, &errno) {
-		return errno
-	}
-	return err
-}
-
-// listenPath makes a socket in place of one of this account that nobody listens on
-// any more, and of nothing else, in a directory where no other account can put one
-// of its own in that place.
-func listenPath(path string) (net.Listener, error) {
-	if path == "" {
-		return nil, fmt.Errorf("%w on unix: without a path", ErrListen)
-	}
-	dir, err := os.Stat(filepath.Dir(path))
-	if err == nil && !private(dir) {
-		return nil, fmt.Errorf("%w on %s: another account can write its directory", ErrListen, path)
-	}
-	info, err := os.Lstat(path)
-	if err == nil && info.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("%w on %s: it is there and no socket", ErrListen, path)
-	}
-	if err == nil && !isOwn(info) {
-		return nil, fmt.Errorf("%w on %s: it is there and of another account", ErrListen, path)
-	}
-	if err == nil {
-		if conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
-			conn.Close()
-			return nil, syscall.EADDRINUSE
-		}
-	}
-	l, err := listenUnix(filepath.Dir(path), filepath.Base(path))
+func (s *Server) listenWeb(ctx context.Context) (*web, error) {
+	l, err := listen(s.opts.Listen, s.opts.Token)
 	if err != nil {
-		return nil, systemError(err)
+		return nil, err
 	}
-	return l, nil
+	most := s.descriptors.conns + s.descriptors.streams
+	w := &web{s: s, token: s.opts.Token, ctx: ctx, listener: &countedListener{Listener: l, most: int64(most)},
+		streams: make(chan struct{}, s.descriptors.streams)}
+	w.server = &http.Server{
+		Handler:                      w.handler(),
+		ReadHeaderTimeout:            headerTime,
+		IdleTimeout:                  idleTime,
+		WriteTimeout:                 max(healthTime, scrapeTime) + s.opts.writeTime, // streams set their own
+		MaxHeaderBytes:               maxHeaderBytes,
+		ConnContext:                  withConn,
+		ErrorLog:                     s.httpErrors(),
+		DisableGeneralOptionsHandler: true,
+	}
+	return w, nil
 }
 
-// serve answers until the listener is closed.
-func (w *web) serve() {
-	accept(w.listener, int64(w.s.descriptors.visitors+w.s.descriptors.streams),
-		func(conn net.Conn) { w.visit(conn, visitTime, w.answer) },
-		func(conn net.Conn) {
-			w.visit(conn, lingerTime, func(net.Conn, *httpRequest) error {
-				return &httpError{503, "too many connections"}
-			})
-		})
+// serve answers until close.
+func (w *web) serve() { _ = w.server.Serve(w.listener) }
+
+// close lets the last answers go out and ends the rest.
+func (w *web) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	if err := w.server.Shutdown(ctx); err != nil {
+		_ = w.server.Close()
+	}
+	_ = w.listener.Close() // serve may not have begun
 }
 
-// visit reads a request and has it answered. An *httpError says that nothing was
-// written.
-func (w *web) visit(conn net.Conn, patience time.Duration, answer func(net.Conn, *httpRequest) error) {
-	conn.SetReadDeadline(time.Now().Add(patience))
-	q, err := readHTTP(conn)
-	conn.SetReadDeadline(time.Time{})
-	conn.SetWriteDeadline(time.Now().Add(w.s.opts.writeTime))
-	if err == nil {
-		err = answer(conn, &q)
-	}
-	var refused *httpError
-	if errors.As(err, &refused) {
-		refuse(conn, refused)
-	}
-	farewell(conn)
+// handler returns what answers requests. A path is added to the ServeMux; what is
+// true of every request is checked around it.
+func (w *web) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", w.health)
+	mux.Handle("GET /metrics", w.s.metricsHandler())
+	mux.HandleFunc("GET /events", w.events)
+	mux.HandleFunc("GET /", func(rw http.ResponseWriter, _ *http.Request) {
+		refuse(rw, &httpError{http.StatusNotFound, "there are /healthz, /metrics and /events"})
+	})
+	sites := http.NewCrossOriginProtection()
+	sites.SetDenyHandler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		refuse(rw, &httpError{http.StatusForbidden, "a page of another site must not ask that"})
+	}))
+	return w.checked(sites.Handler(mux))
 }
 
-// answer does what was asked for.
-func (w *web) answer(conn net.Conn, q *httpRequest) error {
-	if q.path == "/healthz" { // says nothing of any thread
-		return w.health(conn)
-	}
-	if !w.allowed(q) {
-		return &httpError{401, "the token is missing or wrong"}
-	}
-	switch q.path {
-	case "/metrics":
-		return respond(conn, 200, "text/plain; version=0.0.4; charset=utf-8", w.s.appendMetrics(nil))
-	case "/events":
-		return w.stream(conn, q)
-	}
-	return &httpError{404, "there are /healthz, /metrics and /events"}
+// checked refuses what no path is to see: connections beyond the bound, bodies where
+// none is taken, requests without the token, and those that a page of another site
+// makes by having a name of its own lead here (DNS rebinding).
+func (w *web) checked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
+		h := rw.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		c := connOf(q.Context())
+		if c != nil && c.crowded() {
+			h.Set("Connection", "close")
+		}
+		if q.ContentLength != 0 { // net/http would wait for the rest of it
+			h.Set("Connection", "close")
+			_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
+		}
+		known := w.allowed(q)
+		switch {
+		case c != nil && c.over:
+			refuse(rw, &httpError{http.StatusServiceUnavailable, "too many connections"})
+		case !known && !ownHost(q.Host):
+			refuse(rw, &httpError{http.StatusMisdirectedRequest, "without the token, ask by an IP address or as localhost"})
+		case !known && q.URL.Path != "/healthz": // which says nothing of any thread
+			h.Set("WWW-Authenticate", "Bearer")
+			refuse(rw, &httpError{http.StatusUnauthorized, "the token is missing or wrong"})
+		case q.ContentLength != 0 && (q.Method == http.MethodGet || q.Method == http.MethodHead):
+			refuse(rw, &httpError{http.StatusBadRequest, "a body is not taken"})
+		default:
+			next.ServeHTTP(rw, q)
+		}
+	})
 }
 
-// allowed reports whether a request has the token, if there is one. Without one,
-// the mode of the socket says who comes in.
-func (w *web) allowed(q *httpRequest) bool {
+// allowed reports whether a request has the token, if there is one.
+func (w *web) allowed(q *http.Request) bool {
 	if w.token == "" {
 		return true
 	}
-	scheme, token, _ := strings.Cut(q.auth, " ")
+	fields := q.Header.Values("Authorization")
+	if len(fields) != 1 {
+		return false
+	}
+	scheme, token, _ := strings.Cut(fields[0], " ")
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(token), []byte(w.token)) == 1
 }
 
+// ownHost reports whether a field Host is none that a site on the internet can have
+// pointed at this host: an IP address, localhost, or missing.
+func ownHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "" || strings.EqualFold(host, "localhost")
+}
+
+// httpError is a refusal: the status, and a reason.
+type httpError struct {
+	status int
+	reason string
+}
+
+func (e *httpError) Error() string { return e.reason }
+
+func badRequest(reason string) error { return &httpError{http.StatusBadRequest, reason} }
+
+var errDraining = &httpError{http.StatusServiceUnavailable, "draining"}
+
+// refuse answers with an error, an *httpError or another one, and ends the
+// connection: who is refused is not waited for.
+func refuse(rw http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	var refused *httpError
+	if errors.As(err, &refused) {
+		status = refused.status
+	}
+	rw.Header().Set("Connection", "close")
+	http.Error(rw, err.Error(), status)
+}
+
 // health tells whether this process is of use.
-func (w *web) health(conn net.Conn) error {
+func (w *web) health(rw http.ResponseWriter, _ *http.Request) {
 	if w.ctx.Err() != nil {
-		return errDraining
+		refuse(rw, errDraining)
+		return
 	}
 	alive := make(chan struct{})
 	go func() {
 		w.s.Alive()
 		close(alive)
 	}()
-	timer := time.NewTimer(visitTime)
+	timer := time.NewTimer(healthTime)
 	defer timer.Stop()
 	select {
 	case <-alive:
-		return respond(conn, 200, "text/plain; charset=utf-8", []byte("ok\n"))
+		rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = rw.Write([]byte("ok\n")) // who asked may be gone
 	case <-timer.C:
-		return &httpError{503, "stuck"}
+		refuse(rw, &httpError{http.StatusServiceUnavailable, "stuck"})
 	}
 }
 
-var errDraining = &httpError{503, "draining"}
+// httpErrors returns a logger whose lines go to the server's log, each once, see
+// repeats.
+func (s *Server) httpErrors() *log.Logger { return log.New(errorLines{s}, "", 0) }
 
-var statusText = map[int]string{
-	200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
-	431: "Request Header Fields Too Large", 503: "Service Unavailable",
-}
+type errorLines struct{ s *Server }
 
-// appendHead appends the status line and the fields that every answer has.
-func appendHead(b []byte, status int, contentType string) []byte {
-	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n",
-		status, statusText[status], contentType)
-	switch status {
-	case 401:
-		b = append(b, "WWW-Authenticate: Bearer\r\n"...)
-	case 405:
-		b = append(b, "Allow: GET\r\n"...)
-	}
-	return b
-}
-
-func respond(conn net.Conn, status int, contentType string, body []byte) error {
-	b := fmt.Appendf(appendHead(nil, status, contentType), "Content-Length: %d\r\n\r\n", len(body))
-	_, err := conn.Write(append(b, body...))
-	return err
-}
-
-func refuse(conn net.Conn, e *httpError) {
-	_ = respond(conn, e.status, "text/plain; charset=utf-8", []byte(e.reason+"\n"))
-}
-
-// farewell ends the connection such that the answer arrives: closing one with
-// unread input makes the kernel throw it away.
-func farewell(conn net.Conn) {
-	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		conn.SetReadDeadline(time.Now().Add(lingerTime))
-		_, _ = io.CopyN(io.Discard, conn, 64<<10)
-	}
+func (l errorLines) Write(line []byte) (int, error) {
+	l.s.repeats.say(slog.LevelWarn, "http", "error", string(bytes.TrimSpace(line)))
+	return len(line), nil
 }

@@ -73,7 +73,7 @@ func TestHealth(t *testing.T) {
 	if status, _, _ := b.get("/"); status != 404 {
 		t.Errorf("/: %d", status)
 	}
-	if r, err := http.Post(b.url("/healthz"), "text/plain", strings.NewReader("body")); err != nil || r.StatusCode != 405 || r.Header.Get("Allow") != "GET" {
+	if r, err := http.Post(b.url("/healthz"), "text/plain", strings.NewReader("body")); err != nil || r.StatusCode != 405 || r.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: %+v %v", r, err)
 	}
 	// The refusal arrives although most of the request was not read.
@@ -109,7 +109,7 @@ func TestListenRefused(t *testing.T) {
 	if err := os.WriteFile(b.path("file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for listen, token := range map[string]string{"0.0.0.0:0": "", "[::]:0": "", "192.0.2.1:80": "", "127.0.0.1:0": "", "[::1]:0": "", "localhost:0": "", "127.0.0.1": "t", "host:80": "t", ":80": "t", "127.0.0.1:99999": "", "unix:" + b.path("file"): "", "unix:": ""} {
+	for listen, token := range map[string]string{"0.0.0.0:0": "", "[::]:0": "", "192.0.2.1:80": "", "127.0.0.1:0": "", "[::1]:0": "", "localhost:0": "", ":0": "", "localhost": "", "::1": "", "host:80": "t", "host": "t", "8080": "t", "127.0.0.1:": "t", "127.0.0.1:http": "t", "127.0.0.1:99999": "t", "127.0.0.1:-1": "t", "1.2.3:80": "t", "unix:" + b.path("file"): "", "unix:": ""} {
 		s, err := New(Options{Threads: []string{b.t.Dir()}, Listen: listen, Token: token})
 		if err != nil {
 			t.Fatal(err)
@@ -197,7 +197,7 @@ func TestCrowd(t *testing.T) {
 	b := newBench(t)
 	b.listen(Options{})
 	var idle []net.Conn
-	for range maxVisitors + maxStreams {
+	for range maxConns + maxStreams {
 		conn, err := net.Dial("tcp", b.s.web.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -232,10 +232,10 @@ func TestMetrics(t *testing.T) {
 		status, typ, text = b.get("/metrics")
 		return strings.Contains(text, `thread_retries_total{lane="slow"} 1`)
 	})
-	if status != 200 || typ != "text/plain; version=0.0.4; charset=utf-8" {
+	if status != 200 || !strings.HasPrefix(typ, "text/plain; version=0.0.4; charset=utf-8") {
 		t.Errorf("%d %s", status, typ)
 	}
-	labels := fmt.Sprintf(`{thread="%s",consumer="a\"b\\"}`, b.t.Dir())
+	labels := fmt.Sprintf(`{consumer="a\"b\\",thread="%s"}`, b.t.Dir())
 	for _, want := range []string{
 		"thread_served_threads 1",
 		`thread_events_total{thread="` + b.t.Dir() + `"} 1`,
@@ -256,8 +256,20 @@ func TestMetrics(t *testing.T) {
 	if age := sampleOf(t, text, "thread_consumer_oldest_seconds"+labels); age <= 0 || age > 60 {
 		t.Errorf("the oldest event is %v s old", age)
 	}
+	if n := sampleOf(t, text, "process_open_fds"); n < 3 {
+		t.Errorf("%v descriptors are open", n)
+	}
+	if n := sampleOf(t, text, "go_goroutines"); n < 2 {
+		t.Errorf("%v goroutines", n)
+	}
 	wellFormed(t, text)
 	b.line(at)
+	_, _, text = b.get("/metrics")
+	for name, want := range map[string]float64{"thread_lane_limit": 1, "thread_lane_active": 1, "thread_lane_queued": 0, "thread_lane_oldest_wait_seconds": 0} {
+		if got := sampleOf(t, text, name+`{lane="slow"}`); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
 	if err := os.WriteFile(b.path("go"), []byte("go\n"), 0); err != nil {
 		t.Fatal(err)
 	}

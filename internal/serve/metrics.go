@@ -2,72 +2,165 @@ package serve
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"strconv"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"thread/engine"
 )
 
-// scrapeTime bounds the look at the threads for one scrape: scrapers wait 10 s.
-// What was not looked at by then has no sample.
-const scrapeTime = 5 * time.Second
+const (
+	// scrapeTime bounds the look at the threads for one scrape: scrapers wait 10 s.
+	// What was not looked at by then has no sample.
+	scrapeTime = 5 * time.Second
+	// maxScrapes bounds how many are answered at once: each looks at every thread.
+	maxScrapes = 4
+)
 
-// exposition is a text in the format of Prometheus, version 0.0.4.
-type exposition struct{ buf []byte }
-
-// family begins the samples of a metric.
-func (x *exposition) family(name, kind, help string) {
-	x.buf = append(x.buf, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
+// stats are what has happened in the lanes since the process began.
+type stats struct {
+	runs        *prometheus.CounterVec
+	retries     *prometheus.CounterVec
+	ran, waited *prometheus.HistogramVec
 }
 
-// sample appends one; labels are names and values by turns.
-func (x *exposition) sample(name string, value float64, labels ...string) {
-	x.buf = append(x.buf, name...)
-	for i := 0; i+1 < len(labels); i += 2 {
-		sep := ","
-		if i == 0 {
-			sep = "{"
-		}
-		x.buf = append(x.buf, sep+labels[i]+`="`+labelValue(labels[i+1])+`"`...)
+func newStats() *stats {
+	lane := []string{"lane"}
+	durations := []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800} // seconds
+	return &stats{
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "thread_runs_total", Help: "Runs of handlers that have ended."}, []string{"lane", "result"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "thread_retries_total", Help: "Runs that were put off after a failure."}, lane),
+		ran: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "thread_run_duration_seconds", Help: "How long handlers ran.", Buckets: durations}, lane),
+		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "thread_lane_wait_seconds", Help: "How long consumers waited for their turn.", Buckets: durations}, lane),
 	}
-	if len(labels) > 0 {
-		x.buf = append(x.buf, '}')
+}
+
+// ended counts a run. A lane has all of its samples from its first run on, so that
+// the first failure is an increase, too.
+func (s *stats) ended(lane string, ok bool, waited, ran time.Duration) {
+	lane = labelValue(lane)
+	good, failed := s.runs.WithLabelValues(lane, "ok"), s.runs.WithLabelValues(lane, "failed")
+	if ok {
+		good.Inc()
+	} else {
+		failed.Inc()
 	}
-	x.buf = strconv.AppendFloat(append(x.buf, ' '), value, 'g', -1, 64)
-	x.buf = append(x.buf, '\n')
+	s.retries.WithLabelValues(lane)
+	s.waited.WithLabelValues(lane).Observe(waited.Seconds())
+	s.ran.WithLabelValues(lane).Observe(ran.Seconds())
 }
 
-func labelValue(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(strings.ToValidUTF8(s, "\uFFFD"))
-}
+// retried counts a run that was put off.
+func (s *stats) retried(lane string) { s.retries.WithLabelValues(labelValue(lane)).Inc() }
 
-func (x *exposition) histogram(name string, h *histogram, labels ...string) {
-	labels = slices.Clip(labels)
-	total := uint64(0)
-	for i, n := range h.counts {
-		total += n
-		le := "+Inf"
-		if i < len(durations) {
-			le = strconv.FormatFloat(durations[i], 'g', -1, 64)
-		}
-		x.sample(name+"_bucket", float64(total), append(labels, "le", le)...)
-	}
-	x.sample(name+"_sum", h.sum, labels...)
-	x.sample(name+"_count", float64(total), labels...)
-}
+// labelValue makes a name one that a label can have: paths are bytes.
+func labelValue(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// appendMetrics appends all metrics. They are of the moment; counters of runs
+// metricsHandler answers /metrics. The metrics are of the moment; counters of runs
 // and pushes begin with the process.
-func (s *Server) appendMetrics(b []byte) []byte {
-	x := &exposition{b}
+func (s *Server) metricsHandler() http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		s.stats.runs, s.stats.retries, s.stats.ran, s.stats.waited, laneCollector{s}, threadCollector{s})
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorLog: s.httpErrors(),
+		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes})
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// threadMetric is a metric of a thread.
+type threadMetric struct {
+	*prometheus.Desc
+	kind  prometheus.ValueType
+	value func(st *threadState) float64
+}
+
+var threadMetrics = sync.OnceValue(func() []threadMetric {
+	return []threadMetric{
+		{describe("thread_events_total", "Events ever stored in the thread.", "thread"), prometheus.CounterValue,
+			func(st *threadState) float64 { return float64(st.info.EventCount) }},
+		{describe("thread_events_stored", "Events that the thread still has.", "thread"), prometheus.GaugeValue,
+			func(st *threadState) float64 { return float64(st.info.Stored) }},
+		{describe("thread_scheduled", "Delayed events and schedules.", "thread"), prometheus.GaugeValue,
+			func(st *threadState) float64 { return float64(st.info.Scheduled) }},
+		{describe("thread_pushes_total", "Pushes that told this process.", "thread"), prometheus.CounterValue,
+			func(st *threadState) float64 { return float64(st.t.pushes.Load()) }},
+	}
+})
+
+// consumerMetric is one of a subscription, by its place among the thread's. A value
+// below 0 is not known.
+type consumerMetric struct {
+	*prometheus.Desc
+	value func(st *threadState, i int) float64
+}
+
+var consumerMetrics = sync.OnceValue(func() []consumerMetric {
+	return []consumerMetric{
+		{describe("thread_consumer_lag_events", "Unread events that match.", "thread", "consumer"),
+			func(st *threadState, i int) float64 { return st.lag[i] }},
+		{describe("thread_consumer_oldest_seconds", "Age of the oldest unread event that matches, 0 for none.", "thread", "consumer"),
+			func(st *threadState, i int) float64 { return st.oldest[i] }},
+		{describe("thread_consumer_dead_letters", "Dead letters.", "thread", "consumer"),
+			func(st *threadState, i int) float64 { return float64(st.info.Subscriptions[i].Dead) }},
+		{describe("thread_consumer_retries", "Dead letters that were sent back and are not settled yet.", "thread", "consumer"),
+			func(st *threadState, i int) float64 { return float64(st.info.Subscriptions[i].Retries) }},
+	}
+})
+
+// servedThreads is the one metric of all threads.
+var servedThreads = sync.OnceValue(func() *prometheus.Desc {
+	return describe("thread_served_threads", "Threads that this process serves.")
+})
+
+// threadCollector looks at the threads, at each scrape.
+type threadCollector struct{ s *Server }
+
+// Describe tells the names.
+func (c threadCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- servedThreads()
+	for _, m := range threadMetrics() {
+		to <- m.Desc
+	}
+	for _, m := range consumerMetrics() {
+		to <- m.Desc
+	}
+}
+
+// Collect looks.
+func (c threadCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
-	s.threadMetrics(ctx, x)
-	s.laneMetrics(x)
-	return x.buf
+	all := c.s.all()
+	to <- prometheus.MustNewConstMetric(servedThreads(), prometheus.GaugeValue, float64(len(all)))
+	for _, t := range all {
+		st, err := t.measure(ctx)
+		if err != nil {
+			continue
+		}
+		dir := labelValue(t.dir)
+		for _, m := range threadMetrics() {
+			to <- prometheus.MustNewConstMetric(m.Desc, m.kind, m.value(&st), dir)
+		}
+		for i := range st.info.Subscriptions {
+			for _, m := range consumerMetrics() {
+				if v := m.value(&st, i); v >= 0 {
+					to <- prometheus.MustNewConstMetric(m.Desc, prometheus.GaugeValue, v, dir, labelValue(st.info.Subscriptions[i].Consumer))
+				}
+			}
+		}
+	}
 }
 
 // threadState is what a scrape shows of one thread.
@@ -76,44 +169,6 @@ type threadState struct {
 	info   engine.Info
 	lag    []float64 // by subscription, -1 for not known
 	oldest []float64 // seconds, too
-}
-
-func (s *Server) threadMetrics(ctx context.Context, x *exposition) {
-	var states []threadState
-	all := s.all()
-	for _, t := range all {
-		if st, err := t.measure(ctx); err == nil {
-			states = append(states, st)
-		}
-	}
-	x.family("thread_served_threads", "gauge", "Threads that this process serves.")
-	x.sample("thread_served_threads", float64(len(all)))
-	perThread := func(name, kind, help string, value func(st *threadState) float64) {
-		x.family(name, kind, help)
-		for i := range states {
-			x.sample(name, value(&states[i]), "thread", states[i].t.dir)
-		}
-	}
-	perThread("thread_events_total", "counter", "Events ever stored in the thread.", func(st *threadState) float64 { return float64(st.info.EventCount) })
-	perThread("thread_events_stored", "gauge", "Events that the thread still has.", func(st *threadState) float64 { return float64(st.info.Stored) })
-	perThread("thread_scheduled", "gauge", "Delayed events and schedules.", func(st *threadState) float64 { return float64(st.info.Scheduled) })
-	perThread("thread_pushes_total", "counter", "Pushes that told this process.", func(st *threadState) float64 { return float64(st.t.pushes.Load()) })
-
-	perConsumer := func(name, help string, value func(st *threadState, i int) float64) {
-		x.family(name, "gauge", help)
-		for i := range states {
-			st := &states[i]
-			for j := range st.info.Subscriptions {
-				if v := value(st, j); v >= 0 {
-					x.sample(name, v, "thread", st.t.dir, "consumer", st.info.Subscriptions[j].Consumer)
-				}
-			}
-		}
-	}
-	perConsumer("thread_consumer_lag_events", "Unread events that match.", func(st *threadState, i int) float64 { return st.lag[i] })
-	perConsumer("thread_consumer_oldest_seconds", "Age of the oldest unread event that matches, 0 for none.", func(st *threadState, i int) float64 { return st.oldest[i] })
-	perConsumer("thread_consumer_dead_letters", "Dead letters.", func(st *threadState, i int) float64 { return float64(st.info.Subscriptions[i].Dead) })
-	perConsumer("thread_consumer_retries", "Dead letters that were sent back and are not settled yet.", func(st *threadState, i int) float64 { return float64(st.info.Subscriptions[i].Retries) })
 }
 
 // measure looks at one thread.
@@ -140,39 +195,36 @@ func (t *thread) measure(ctx context.Context) (st threadState, err error) {
 	return st, nil
 }
 
-func (s *Server) laneMetrics(x *exposition) {
-	lanes := s.lanes()
-	perLane := func(name, help string, value func(l *Lane) float64) {
-		x.family(name, "gauge", help)
-		for i := range lanes {
-			x.sample(name, value(&lanes[i]), "lane", lanes[i].Name)
-		}
-	}
-	perLane("thread_lane_limit", "Handlers that may run at once.", func(l *Lane) float64 { return float64(l.Limit) })
-	perLane("thread_lane_active", "Handlers that run.", func(l *Lane) float64 { return float64(l.Active) })
-	perLane("thread_lane_queued", "Consumers that wait for their turn.", func(l *Lane) float64 { return float64(l.Queued) })
-	perLane("thread_lane_oldest_wait_seconds", "How long the first of them has waited.", func(l *Lane) float64 { return float64(l.OldestMS) / 1000 })
+// laneMetric is a metric of a lane.
+type laneMetric struct {
+	*prometheus.Desc
+	value func(l *Lane) float64
+}
 
-	s.stats.mu.Lock()
-	defer s.stats.mu.Unlock()
-	names := slices.Sorted(maps.Keys(s.stats.lanes))
-	each := func(name, kind, help string, f func(lane string, l *laneStats)) {
-		x.family(name, kind, help)
-		for _, lane := range names {
-			f(lane, s.stats.lanes[lane])
+var laneMetrics = sync.OnceValue(func() []laneMetric {
+	return []laneMetric{
+		{describe("thread_lane_limit", "Handlers that may run at once.", "lane"), func(l *Lane) float64 { return float64(l.Limit) }},
+		{describe("thread_lane_active", "Handlers that run.", "lane"), func(l *Lane) float64 { return float64(l.Active) }},
+		{describe("thread_lane_queued", "Consumers that wait for their turn.", "lane"), func(l *Lane) float64 { return float64(l.Queued) }},
+		{describe("thread_lane_oldest_wait_seconds", "How long the first of them has waited.", "lane"), func(l *Lane) float64 { return float64(l.OldestMS) / 1000 }},
+	}
+})
+
+// laneCollector tells what is in the lanes.
+type laneCollector struct{ s *Server }
+
+// Describe tells the names.
+func (c laneCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range laneMetrics() {
+		to <- m.Desc
+	}
+}
+
+// Collect asks the lanes.
+func (c laneCollector) Collect(to chan<- prometheus.Metric) {
+	for _, l := range c.s.lanes() {
+		for _, m := range laneMetrics() {
+			to <- prometheus.MustNewConstMetric(m.Desc, prometheus.GaugeValue, m.value(&l), labelValue(l.Name))
 		}
 	}
-	each("thread_runs_total", "counter", "Runs of handlers that have ended.", func(lane string, l *laneStats) {
-		x.sample("thread_runs_total", float64(l.ok), "lane", lane, "result", "ok")
-		x.sample("thread_runs_total", float64(l.failed), "lane", lane, "result", "failed")
-	})
-	each("thread_retries_total", "counter", "Runs that were put off after a failure.", func(lane string, l *laneStats) {
-		x.sample("thread_retries_total", float64(l.retries), "lane", lane)
-	})
-	each("thread_run_duration_seconds", "histogram", "How long handlers ran.", func(lane string, l *laneStats) {
-		x.histogram("thread_run_duration_seconds", &l.ran, "lane", lane)
-	})
-	each("thread_lane_wait_seconds", "histogram", "How long consumers waited for their turn.", func(lane string, l *laneStats) {
-		x.histogram("thread_lane_wait_seconds", &l.waited, "lane", lane)
-	})
 }

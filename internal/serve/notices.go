@@ -10,7 +10,7 @@ import (
 	"thread/internal/watch"
 )
 
-// notices turns file notices into looks. They are a safety net, so a system that
+// notices turns file notices into passes. They are a safety net, so a system that
 // gives no more watches is told of once and done without.
 type notices struct {
 	s    *Server
@@ -21,9 +21,9 @@ type notices struct {
 	touched map[string]bool // directories in which something was written
 }
 
-// calm is how long after the first notice a look is made. A push that sends a
-// ping has been seen by then, and a burst of writes costs one look.
-const calm = 50 * time.Millisecond
+// noticeDelay is how long after the first notice a pass is made. A push that sends a
+// ping has been seen by then, and a burst of writes costs one pass.
+const noticeDelay = 50 * time.Millisecond
 
 func newNotices(s *Server) *notices {
 	n := &notices{s: s, touched: map[string]bool{}}
@@ -98,7 +98,7 @@ func (n *notices) take(at watch.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.touched) == 0 {
-		time.AfterFunc(calm, n.flush)
+		time.AfterFunc(noticeDelay, n.flush)
 	}
 	n.touched[dir] = true
 }
@@ -116,7 +116,7 @@ func (n *notices) flush() {
 	}
 	for dir := range touched {
 		if t := n.s.thread(dir); t != nil {
-			t.poke(glance)
+			t.wake(wakeNew)
 		} else {
 			n.s.addFound(dir)
 		}

@@ -174,7 +174,7 @@ func TestOwnPushDoesNotSpin(t *testing.T) {
 	t.Setenv("THREAD_CONSUMER", "c")
 	t.Setenv("THREAD_RUN_ID", "1")
 	b.push("answer")
-	// Pings of a thread are taken in order, and its look is made before the next.
+	// Pings of a thread are taken in order, and its pass is made before the next.
 	os.Unsetenv("THREAD_RUN_ID")
 	b.subscribe(engine.Subscription{Consumer: "d", Handler: `echo other > "$D/at"; ` + drain, Filter: event.Text("source = 'other'")})
 	b.push("other")

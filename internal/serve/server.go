@@ -24,8 +24,8 @@ type Options struct {
 	Sweep   time.Duration      // 0: DefaultSweep
 	Drain   time.Duration      // 0: DefaultDrain
 	Ready   func()             // called when every thread is being served, nil for nobody
-	Listen  string             // where HTTP is spoken, ADDRESS:PORT or unix:PATH; "" for nowhere
-	Token   string             // what is asked of who comes there; "" only on this host
+	Listen  string             // where HTTP is spoken: unix:PATH, ADDRESS:PORT, ADDRESS or :PORT; "" for nowhere
+	Token   string             // what is asked of who comes there; "" only for unix:PATH
 
 	// Zero but in tests.
 	heartbeat, writeTime time.Duration
@@ -49,15 +49,15 @@ type Server struct {
 	guard   *dispatch.Guard
 	notices *notices
 
-	stats   stats
+	stats   *stats
 	repeats *repeats
 	web     *web // nil: no HTTP
 
 	descriptors descriptors
 
-	looks chan struct{} // one token for each look that may be under way
-	work  chan struct{} // for each handler that there are descriptors for
-	held  chan struct{} // and for each retry
+	passes chan struct{} // one token for each pass that may be under way
+	work   chan struct{} // for each handler that there are descriptors for
+	held   chan struct{} // and for each retry
 
 	waiting context.Context // of what waits in lanes
 	refuse  context.CancelFunc
@@ -69,14 +69,14 @@ type Server struct {
 	ending  bool
 }
 
-// patience is how long another server of a thread may take to end. Below a root
+// takeoverTime is how long another server of a thread may take to end. Below a root
 // nobody waits for it: there may be a thousand of its threads, and the sweep tries
 // again.
-const patience = 2 * time.Second
+const takeoverTime = 2 * time.Second
 
-// maxLooks bounds how many threads are looked at at once: each costs memory, and
+// maxPasses bounds over how many threads a pass is made at once: each costs memory, and
 // more do not make it faster.
-const maxLooks = 4
+const maxPasses = 4
 
 // New returns a server that has not begun. It returns an error for limits of
 // session lanes.
@@ -100,8 +100,8 @@ func New(o Options) (*Server, error) {
 		o.Drain = DefaultDrain
 	}
 	s := &Server{opts: o, log: o.Log, queue: lane.New(o.Log), runs: lane.NewRegistry(o.Log),
-		repeats: newRepeats(o.Log), descriptors: share(o.maxDescriptors),
-		looks: make(chan struct{}, maxLooks), threads: map[string]*thread{}, stop: make(chan struct{})}
+		stats: newStats(), repeats: newRepeats(o.Log), descriptors: share(o.maxDescriptors),
+		passes: make(chan struct{}, maxPasses), threads: map[string]*thread{}, stop: make(chan struct{})}
 	s.work = make(chan struct{}, s.descriptors.runs)
 	s.held = make(chan struct{}, s.descriptors.retries)
 	s.waiting, s.refuse = context.WithCancel(context.Background())
@@ -133,7 +133,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		if s.web, err = s.listenWeb(ctx); err != nil {
 			return 0, err
 		}
-		defer s.web.listener.Close()
+		defer s.web.close()
 	}
 	s.guard = dispatch.StartGuard(func(format string, args ...any) error {
 		s.log.Warn(fmt.Sprintf(format, args...))
@@ -142,7 +142,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	s.notices = newNotices(s)
 	defer s.notices.close()
 	for _, dir := range s.opts.Threads {
-		if _, err := s.add(dir, patience); err != nil {
+		if _, err := s.add(dir, takeoverTime); err != nil {
 			s.close()
 			s.guard.Dismiss() // nothing has begun
 			return 0, err
@@ -164,7 +164,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	if s.opts.Ready != nil {
 		s.opts.Ready()
 	}
-	debug.FreeOSMemory() // of the first looks
+	debug.FreeOSMemory() // of the first passes
 	tick := time.NewTicker(s.opts.Sweep)
 	defer tick.Stop()
 	for {
@@ -179,11 +179,11 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 
 // add takes in one more thread, which has not begun. It returns nil for one that
 // is there already.
-func (s *Server) add(dir string, patience time.Duration) (*thread, error) {
+func (s *Server) add(dir string, wait time.Duration) (*thread, error) {
 	if s.serves(dir) {
 		return nil, nil
 	}
-	t, err := s.open(dir, patience)
+	t, err := s.open(dir, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +314,7 @@ func (s *Server) awaitIdle(limit time.Duration) bool {
 }
 
 // anyPending reports whether something is to be run by the guard, or may be. What
-// comes later than the look finds no socket, and is started without a server.
+// comes later than that finds no socket, and is started without a server.
 func (s *Server) anyPending() bool {
 	for _, t := range s.all() {
 		if pending, err := t.r.Pending(context.Background()); pending || err != nil {

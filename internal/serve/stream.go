@@ -1,11 +1,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"math"
-	"net"
+	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -17,44 +19,64 @@ import (
 // the other side and what lies between know that it lives.
 const defaultHeartbeat = 15 * time.Second
 
-// stream answers /events with server-sent events (the WHATWG's HTML standard,
+// events answers /events with server-sent events (the WHATWG's HTML standard,
 // section 9.2): one for each event of the thread after the given one, those that
 // are there and then those that come.
 //
 // A stream is a place in the order of ids and nothing else: it reads what lies
 // after its place, moves there, and waits until the thread may have changed. So
 // between what was there and what comes, there is no gap and nothing twice.
-func (w *web) stream(conn net.Conn, q *httpRequest) error {
-	if w.ctx.Err() != nil {
-		return errDraining
-	}
-	t, err := w.s.named(q.query.Get("thread"))
+func (w *web) events(rw http.ResponseWriter, q *http.Request) {
+	f, err := w.newFollower(q)
 	if err != nil {
-		return err
-	}
-	where := q.query.Get("filter")
-	for _, err := range t.t.Events(w.ctx, engine.Query{After: math.MaxInt64, Filter: where}) {
-		return badRequest(err.Error()) // there are no events up there
-	}
-	after, err := place(w.ctx, t, q)
-	if err != nil {
-		return err
+		refuse(rw, err)
+		return
 	}
 	select {
 	case w.streams <- struct{}{}:
 		defer func() { <-w.streams }()
 	default:
-		return &httpError{503, "too many streams"}
+		refuse(rw, &httpError{http.StatusServiceUnavailable, "too many streams"})
+		return
 	}
-	ctx, cancel := context.WithCancel(w.ctx)
+	rw.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	rw.Header().Set("Connection", "close")
+	rw.WriteHeader(http.StatusOK)
+	if q.Method == http.MethodHead {
+		return
+	}
+	f.to = eventWriter{rw, http.NewResponseController(rw)}
+	ctx, cancel := context.WithCancel(q.Context()) // ends when the client goes
 	defer cancel()
-	go func() { // the client has nothing more to say but that it goes
-		_, _ = io.Copy(io.Discard, conn)
-		cancel()
-	}()
-	f := &follower{t: t, conn: conn, where: where, after: after}
-	f.run(ctx)
-	return nil
+	defer context.AfterFunc(w.ctx, cancel)()
+	if err := f.run(ctx); err != nil {
+		w.s.log.Info("stream ended", "thread", f.t.dir, "after", f.after, "error", err)
+	}
+}
+
+// newFollower returns the stream that was asked for, which has begun with nothing
+// yet, or an *httpError.
+func (w *web) newFollower(q *http.Request) (*follower, error) {
+	if w.ctx.Err() != nil {
+		return nil, errDraining
+	}
+	query, err := url.ParseQuery(q.URL.RawQuery)
+	if err != nil {
+		return nil, badRequest("the query cannot be decoded")
+	}
+	t, err := w.s.named(query.Get("thread"))
+	if err != nil {
+		return nil, err
+	}
+	where := query.Get("filter")
+	for _, err := range t.t.Events(w.ctx, engine.Query{After: math.MaxInt64, Filter: where}) {
+		return nil, badRequest(err.Error()) // there are no events up there
+	}
+	after, err := place(w.ctx, t, cmp.Or(q.Header.Get("Last-Event-ID"), query.Get("after")))
+	if err != nil {
+		return nil, err
+	}
+	return &follower{t: t, where: where, after: after}, nil
 }
 
 // named returns the thread of that directory, or the only one.
@@ -63,7 +85,7 @@ func (s *Server) named(dir string) (*thread, error) {
 		if t := s.thread(dir); t != nil {
 			return t, nil
 		}
-		return nil, &httpError{404, "that thread is not served here"}
+		return nil, &httpError{http.StatusNotFound, "that thread is not served here"}
 	}
 	if all := s.all(); len(all) == 1 {
 		return all[0], nil
@@ -71,13 +93,8 @@ func (s *Server) named(dir string) (*thread, error) {
 	return nil, badRequest("say which thread, for example /events?thread=/srv/inbox")
 }
 
-// place is where a stream begins: after the event that the client had last, or
-// after the one it names, or with the next event.
-func place(ctx context.Context, t *thread, q *httpRequest) (int64, error) {
-	text := q.lastEventID
-	if text == "" {
-		text = q.query.Get("after")
-	}
+// place is where a stream begins: after the event of that id, or with the next one.
+func place(ctx context.Context, t *thread, text string) (int64, error) {
 	if text == "" {
 		return t.head(ctx)
 	}
@@ -95,40 +112,56 @@ func (t *thread) head(ctx context.Context) (id int64, err error) {
 		return nil
 	})
 	if err != nil {
-		err = &httpError{503, err.Error()}
+		err = &httpError{http.StatusServiceUnavailable, err.Error()}
 	}
 	return id, err
+}
+
+// streamWriter is where a stream goes.
+type streamWriter interface {
+	io.Writer
+	Flush() error
+	SetWriteDeadline(at time.Time) error
+}
+
+// eventWriter is the answer to a request as one.
+type eventWriter struct {
+	http.ResponseWriter
+	*http.ResponseController
 }
 
 // follower is one stream.
 type follower struct {
 	t     *thread
-	conn  net.Conn
+	to    streamWriter
 	where string
 	after int64
 	buf   []byte
 }
 
-// run returns when the client goes or does not keep up, or the thread is not
-// served any more.
-func (f *follower) run(ctx context.Context) {
-	f.buf = append(appendHead(f.buf, 200, "text/event-stream; charset=utf-8"), "\r\n"...)
+// run returns when the client goes, the thread is not served any more or ctx ends,
+// and an error when the client does not keep up or the thread cannot be read.
+func (f *follower) run(ctx context.Context) error {
+	// What net/http adds at the end has its time, too.
+	defer func() { _ = f.to.SetWriteDeadline(time.Now().Add(f.t.s.opts.writeTime)) }()
+	if err := f.to.Flush(); err != nil { // the header: the client knows that it is heard
+		return err
+	}
 	beat := time.NewTicker(f.t.s.opts.heartbeat)
 	defer beat.Stop()
 	for {
-		changed := f.t.changed() // before the look: a change during it leads to another one
+		changed := f.t.changed() // before the read: a change during it leads to another one
 		if err := f.advance(ctx); err != nil {
-			f.t.s.log.Info("stream ended", "thread", f.t.dir, "after", f.after, "error", err)
-			return
+			return err
 		}
 		select {
 		case <-changed:
 		case <-beat.C:
 			f.buf = append(f.buf, ":\n\n"...)
 		case <-f.t.gone:
-			return
+			return nil
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
@@ -152,7 +185,7 @@ func (f *follower) advance(ctx context.Context) error {
 				}
 			}
 		}
-		// The look went at least up to head: what did not match need not be asked again.
+		// The read went at least up to head: what did not match need not be asked again.
 		if err == nil {
 			f.after = max(f.after, head)
 		}
@@ -175,11 +208,13 @@ func (f *follower) flush() error {
 	if len(f.buf) == 0 {
 		return nil
 	}
-	f.conn.SetWriteDeadline(time.Now().Add(f.t.s.opts.writeTime))
-	_, err := f.conn.Write(f.buf)
+	if err := f.to.SetWriteDeadline(time.Now().Add(f.t.s.opts.writeTime)); err != nil {
+		return err
+	}
+	_, err := f.to.Write(f.buf)
 	f.buf = f.buf[:0]
-	if c, ok := f.conn.(*net.TCPConn); ok && err != nil {
-		_ = c.SetLinger(0)
+	if err == nil {
+		err = f.to.Flush()
 	}
 	return err
 }

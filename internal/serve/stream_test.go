@@ -121,16 +121,16 @@ func TestStreamNoGap(t *testing.T) {
 	}
 }
 
-// pushingConn is a client during whose first read another event is pushed.
-type pushingConn struct {
-	net.Conn
+// pushingWriter is a client during whose first read another event is pushed.
+type pushingWriter struct {
 	b       *bench
 	written strings.Builder
 }
 
-func (c *pushingConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *pushingWriter) SetWriteDeadline(time.Time) error { return nil }
+func (c *pushingWriter) Flush() error                     { return nil }
 
-func (c *pushingConn) Write(p []byte) (int, error) {
+func (c *pushingWriter) Write(p []byte) (int, error) {
 	if c.written.Len() == 0 {
 		if _, err := c.b.t.Push(c.b.Context(), event.Draft{Source: "during", Type: "m"}); err != nil {
 			c.b.Error(err)
@@ -139,9 +139,9 @@ func (c *pushingConn) Write(p []byte) (int, error) {
 	return c.written.Write(p)
 }
 
-// TestStreamPushDuringLook: what is pushed while a look is under way belongs to
+// TestStreamPushDuringRead: what is pushed while a read is under way belongs to
 // the next one.
-func TestStreamPushDuringLook(t *testing.T) {
+func TestStreamPushDuringRead(t *testing.T) {
 	b := newBench(t)
 	b.serve(Options{})
 	for range 2 {
@@ -149,20 +149,20 @@ func TestStreamPushDuringLook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conn := &pushingConn{b: b}
-	f := &follower{t: b.s.all()[0], conn: conn}
-	for look, ids := range []string{"id: 1\nid: 2\n", "id: 1\nid: 2\nid: 3\n"} {
+	to := &pushingWriter{b: b}
+	f := &follower{t: b.s.all()[0], to: to}
+	for n, ids := range []string{"id: 1\nid: 2\n", "id: 1\nid: 2\nid: 3\n"} {
 		if err := f.advance(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
-		for line := range strings.Lines(conn.written.String()) {
+		for line := range strings.Lines(to.written.String()) {
 			if strings.HasPrefix(line, "id:") {
 				got += line
 			}
 		}
 		if got != ids {
-			t.Errorf("after look %d: %q, want %q", look+1, got, ids)
+			t.Errorf("after read %d: %q, want %q", n+1, got, ids)
 		}
 	}
 }

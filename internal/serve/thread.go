@@ -22,16 +22,16 @@ type thread struct {
 	t   *engine.Thread
 	r   *dispatch.Resident
 
-	mu        sync.Mutex
-	pings     *dispatch.Pings // both nil: not kept open, the sweep and file notices are all that wakes it
-	control   *listener
-	consumers map[string]*consumer // those that are queued, running or waiting
-	want      want                 // not looked at yet
-	looking   bool
-	closed    bool
-	seen      stamp       // of the database before the last look
-	alarm     *time.Timer // for what is scheduled next
-	alarmAt   time.Time   // zero: nothing is
+	mu          sync.Mutex
+	pings       *dispatch.Pings // both nil: not kept open, the sweep and file notices are all that wakes it
+	control     *listener
+	consumers   map[string]*consumer // those that are queued, running or waiting
+	pending     wakeUp               // not answered by a pass yet
+	reconciling bool
+	closed      bool
+	seen        stamp       // of the database before the last pass
+	alarm       *time.Timer // for what is scheduled next
+	alarmAt     time.Time   // zero: nothing is
 
 	pushes atomic.Uint64 // that told this process
 	news   chan struct{} // closed at the next wake-up, nil when nobody waits for it
@@ -44,26 +44,26 @@ type stamp struct {
 	size     int64
 }
 
-// overdue is the pause before another try to release what is scheduled.
-const overdue = time.Second
+// retryPause is the pause before another try to release what is scheduled.
+const retryPause = time.Second
 
 var errGone = errors.New("the thread directory is gone")
 
-// unsure is how old a modification has to be before its time tells it from a
+// mtimeGranularity is how old a modification has to be before its time tells it from a
 // later one: file systems count in ticks, the coarsest in 2 s.
-const unsure = 2 * time.Second
+const mtimeGranularity = 2 * time.Second
 
-func (s *Server) open(dir string, patience time.Duration) (*thread, error) {
+func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
 	t := &thread{s: s, dir: dir, consumers: map[string]*consumer{}, gone: make(chan struct{})}
 	var err error
 	if t.id, err = os.Stat(dir); err != nil {
 		return nil, err
 	}
-	e, err := engine.Open(dir, dispatch.OwnFile(dir), engine.WithOnRelease(func(string) { t.poke(want{look: true, push: true}) }))
+	e, err := engine.Open(dir, dispatch.OwnFile(dir), engine.WithOnRelease(func(string) { t.wake(wakeUp{set: true, push: true}) }))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	r, err := dispatch.NewResident(ctx, e)
 	if err != nil {
@@ -101,7 +101,7 @@ func (t *thread) listen() error {
 // begin takes pings, and looks for what came before.
 func (t *thread) begin() {
 	t.receiveAll()
-	t.poke(glance)
+	t.wake(wakeNew)
 }
 
 // receiveAll answers at the sockets until they are closed.
@@ -110,7 +110,7 @@ func (t *thread) receiveAll() {
 		return
 	}
 	go t.receive(t.pings)
-	go accept(t.control, maxTalks, t.converse, refuseTalk)
+	go accept(t.control, maxRequests, t.handleConn, refuseConn)
 }
 
 func (t *thread) receive(pings *dispatch.Pings) {
@@ -122,7 +122,7 @@ func (t *thread) receive(pings *dispatch.Pings) {
 		if p.Push {
 			t.pushes.Add(1)
 		}
-		t.poke(wantOf(p))
+		t.wake(wakeUpOf(p))
 	}
 }
 
@@ -152,20 +152,20 @@ func (t *thread) isClosed() bool {
 	return t.closed
 }
 
-// poke asks for a look.
-func (t *thread) poke(w want) {
+// wake asks for a pass.
+func (t *thread) wake(w wakeUp) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.want.add(w)
+	t.pending.add(w)
 	if t.news != nil {
 		close(t.news)
 		t.news = nil
 	}
-	if t.looking || t.closed {
+	if t.reconciling || t.closed {
 		return
 	}
-	t.looking = true
-	go t.look()
+	t.reconciling = true
+	go t.reconcile()
 }
 
 // changed returns a channel that is closed when the thread may have changed.
@@ -178,30 +178,30 @@ func (t *thread) changed() <-chan struct{} {
 	return t.news
 }
 
-// look looks until nobody asks for it any more.
-func (t *thread) look() {
-	t.s.looks <- struct{}{}
-	defer func() { <-t.s.looks }()
+// reconcile makes passes until nobody asks for it any more.
+func (t *thread) reconcile() {
+	t.s.passes <- struct{}{}
+	defer func() { <-t.s.passes }()
 	for {
 		t.mu.Lock()
-		w := t.want
-		t.want = want{}
-		t.looking = w.look && !t.closed
-		on := t.looking
+		w := t.pending
+		t.pending = wakeUp{}
+		t.reconciling = w.set && !t.closed
+		on := t.reconciling
 		t.mu.Unlock()
 		if !on {
 			return
 		}
-		t.lookOnce(w)
+		t.reconcileOnce(w)
 	}
 }
 
-func (t *thread) lookOnce(w want) {
+func (t *thread) reconcileOnce(w wakeUp) {
 	before, err := t.stamp()
 	if err != nil {
 		return // the sweep drops the thread
 	}
-	if time.Since(before.modified) < unsure {
+	if time.Since(before.modified) < mtimeGranularity {
 		before = stamp{}
 	}
 	ctx := context.Background()
@@ -210,11 +210,11 @@ func (t *thread) lookOnce(w want) {
 		err = t.setAlarm(ctx)
 	}
 	if err != nil {
-		before = stamp{} // so that the sweep looks again, too
+		before = stamp{} // so that the sweep asks again, too
 		if errors.Is(err, engine.ErrBusy) {
-			time.AfterFunc(overdue, func() { t.poke(w) })
+			time.AfterFunc(retryPause, func() { t.wake(w) })
 		} else {
-			t.s.repeats.say(slog.LevelError, "look failed", "thread", t.dir, "error", err)
+			t.s.repeats.say(slog.LevelError, "due consumers not found", "thread", t.dir, "error", err)
 		}
 	}
 	t.mu.Lock()
@@ -254,7 +254,7 @@ func (t *thread) check() error {
 		changed = changed || again || err != nil
 	}
 	if changed {
-		t.poke(glance)
+		t.wake(wakeNew)
 	}
 	return nil
 }
@@ -288,8 +288,8 @@ func (t *thread) reopen() (again bool, err error) {
 	return true, nil
 }
 
-// setAlarm asks for a look at the time for which something is scheduled next. The
-// look releases it.
+// setAlarm asks for a pass at the time for which something is scheduled next. The
+// pass releases it.
 func (t *thread) setAlarm(ctx context.Context) error {
 	at, err := t.t.NextScheduled(ctx)
 	if err != nil {
@@ -307,8 +307,8 @@ func (t *thread) setAlarm(ctx context.Context) error {
 	}
 	delay := time.Until(at)
 	if delay <= 0 {
-		delay = overdue // it should have been released: no hurry to fail again
+		delay = retryPause // it should have been released: no hurry to fail again
 	}
-	t.alarm = time.AfterFunc(delay, func() { t.poke(glance) })
+	t.alarm = time.AfterFunc(delay, func() { t.wake(wakeNew) })
 	return nil
 }

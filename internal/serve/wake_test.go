@@ -9,27 +9,27 @@ import (
 	"thread/internal/dispatch"
 )
 
-// TestPushDuringLook: who is looking when a push is told of has perhaps read the
-// database before it, and looks again.
-func TestPushDuringLook(t *testing.T) {
+// TestPushDuringPass: a pass that is under way when a push is told of has perhaps read
+// the database before it, and another one follows.
+func TestPushDuringPass(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo ran > "$D/at"; ` + drain})
 	b.serve(Options{})
 	b.s.notices.close() // which would find it, too
 	th := b.s.thread(b.t.Dir())
-	b.until("done looking", func() bool {
+	b.until("no pass is under way", func() bool {
 		th.mu.Lock()
 		defer th.mu.Unlock()
-		if th.looking {
+		if th.reconciling {
 			return false
 		}
-		th.looking = true // 1. this test looks
+		th.reconciling = true // 1. this test makes one
 		return true
 	})
 	b.push("s") // 2. a push
 	b.until("told", func() bool { return th.pushes.Load() == 1 })
-	go th.look() // 3. the look goes on
+	go th.reconcile() // 3. the pass goes on
 	b.line(at)
 	b.idle()
 }
@@ -52,7 +52,7 @@ func TestPushDuringAttempt(t *testing.T) {
 	b.until("noticed", func() bool {
 		th.mu.Lock()
 		defer th.mu.Unlock()
-		return c.missed.look
+		return c.missed.set
 	})
 	th.after(c, dispatch.Outcome{}, nil) // 3. the handler was somebody else's
 	b.line(at)

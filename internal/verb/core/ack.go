@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 
 	"thread/engine"
 	"thread/internal/cli"
@@ -47,5 +46,11 @@ func (c *ackCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil || !c.JSON {
 		return err
 	}
-	return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"last_acked_id":%d}`+"\n", jsonText(c.Consumer.Value), at))
+	return a.Out.JSON(progressJSON{c.Consumer.Value, at})
+}
+
+// progressJSON is where a consumer stands after ack and seek.
+type progressJSON struct {
+	Consumer  string `json:"consumer_id"`
+	LastAcked int64  `json:"last_acked_id"`
 }

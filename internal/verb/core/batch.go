@@ -30,7 +30,7 @@ const blockBytes = 256 << 10
 func BatchDrafts(r io.Reader, maxLine int, replaced *int) iter.Seq2[event.Draft, error] {
 	return func(yield func(event.Draft, error) bool) {
 		parse := func(b lineBlock) parsed { return b.parse(maxLine, replaced == nil) }
-		for p, err := range ahead(lineBlocks(r, maxLine), parse) {
+		for p, err := range parallel(lineBlocks(r, maxLine), parse) {
 			if replaced != nil {
 				*replaced += p.replaced
 			}

@@ -6,30 +6,28 @@ import (
 	"path/filepath"
 
 	"thread/engine"
-	"thread/event"
 	"thread/internal/cli"
 )
 
 type checkCmd struct {
 	cli.ThreadFlags
-	FixLog bool `name:"fix-log" help:"Write those of events*.jsonl anew that are not what they should be."`
+	FixLog bool `name:"fix-log" help:"Rewrite the events*.jsonl files that have faults."`
 	cli.JSONFlag
 }
 
 func checkVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "check",
-		Summary: "Look for damage in everything that a thread keeps",
-		Details: `Looks at every page of the database and how they hang together, at the checksum
-of every record, at the index and the progress against the events, and at
-events*.jsonl: every event must have its line, and every line be that of its
-event. Prints each fault with its place, and at the end a digest of the content:
-two threads with the same digest hold the same. Exit code 1 when there is any
-fault. What the next push completes, the last lines after a crash, is a note and
-no fault; lines of events that were pruned are none either.
+		Summary: "Check a thread for damage",
+		Details: `Checks every page of the database and the links between them, the checksum of every
+record, the index and the progress against the events, and events*.jsonl: every
+event must have its line, and every line must match its event. Prints each fault
+with its place, and at the end a digest of the content: two threads with the same
+digest hold the same. Exit code 1 when there is any fault. Lines that the next push
+will complete after a crash are a note, not a fault; nor are lines of pruned events.
 
---fix-log writes the files of lines that have a fault anew from the database;
-what stood there is kept beside it, with the ending .bad.`,
+--fix-log rewrites the events*.jsonl files that have faults from the database and
+keeps each old file beside the new one, with the suffix .bad.`,
 		Examples: `thread check --thread ./inbox
 thread check --thread ./inbox --fix-log
 thread check --thread ./inbox --json | jq -r .digest`,
@@ -57,13 +55,13 @@ func (c *checkCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 	}
 	if c.JSON {
-		a.Out.Buf = appendCheckJSON(a.Out.Buf, report, fixed)
+		err = a.Out.ReportJSON(newCheckJSON(report, fixed))
 	} else {
 		a.Out.Buf = appendCheckText(a.Out.Buf, report, fixed)
 	}
 	n := int64(len(report.Faults)) + report.More
-	if n == 0 {
-		return nil
+	if n == 0 || err != nil {
+		return err
 	}
 	if err := a.Out.Flush(); err != nil {
 		return err
@@ -105,59 +103,48 @@ func appendCheckText(b []byte, r *engine.CheckReport, fixed []engine.FixedFile) 
 	return b
 }
 
-func appendCheckJSON(b []byte, r *engine.CheckReport, fixed []engine.FixedFile) []byte {
-	o := indented{buf: append(b, '{'), margin: "\n  "}
-	o.number("event_count", r.Events)
-	o.number("page_count", r.Pages)
-	o.number("free_page_count", r.FreePages)
-	o.number("line_count", r.Lines)
-	o.number("fault_count", int64(len(r.Faults))+r.More)
-	for _, list := range []struct {
-		name   string
-		faults []engine.Fault
-	}{{"faults", r.Faults}, {"notes", r.Notes}} {
-		o.key(list.name)
-		o.buf = append(o.buf, '[')
-		for i, f := range list.faults {
-			if i > 0 {
-				o.buf = append(o.buf, ',')
-			}
-			o.buf = event.AppendString(append(o.buf, "\n    {\"place\": "...), f.Place)
-			o.buf = event.AppendString(append(o.buf, `, "what": `...), f.What)
-			if f.File != "" {
-				o.buf = event.AppendString(append(o.buf, `, "file": `...), f.File)
-			}
-			if f.Line > 0 {
-				o.buf = fmt.Appendf(o.buf, `, "line": %d`, f.Line)
-			}
-			if f.Event > 0 {
-				o.buf = fmt.Appendf(o.buf, `, "event_id": %d`, f.Event)
-			}
-			o.buf = append(o.buf, '}')
+// checkJSON is what check --json prints.
+type checkJSON struct {
+	Events    int64       `json:"event_count"`
+	Pages     int64       `json:"page_count"`
+	FreePages int64       `json:"free_page_count"`
+	Lines     int64       `json:"line_count"`
+	Count     int64       `json:"fault_count"`
+	Faults    []faultJSON `json:"faults"`
+	Notes     []faultJSON `json:"notes"`
+	Fixed     []fixedJSON `json:"fixed"`
+	Digest    *string     `json:"digest"`
+}
+
+type faultJSON struct {
+	Place string `json:"place"`
+	What  string `json:"what"`
+	File  string `json:"file,omitempty"`
+	Line  int64  `json:"line,omitempty"`
+	Event int64  `json:"event_id,omitempty"`
+}
+
+type fixedJSON struct {
+	File  string  `json:"file"`
+	Lines int64   `json:"line_count"`
+	Aside *string `json:"aside"`
+}
+
+func newCheckJSON(r *engine.CheckReport, fixed []engine.FixedFile) checkJSON {
+	faults := func(found []engine.Fault) []faultJSON {
+		list := make([]faultJSON, len(found))
+		for i, f := range found {
+			list[i] = faultJSON{Place: f.Place, What: f.What, File: f.File, Line: int64(f.Line), Event: f.Event}
 		}
-		if len(list.faults) > 0 {
-			o.buf = append(o.buf, "\n  "...)
-		}
-		o.buf = append(o.buf, ']')
+		return list
 	}
-	o.key("fixed")
-	o.buf = append(o.buf, '[')
+	j := checkJSON{Events: r.Events, Pages: r.Pages, FreePages: r.FreePages, Lines: r.Lines, Count: int64(len(r.Faults)) + r.More,
+		Faults: faults(r.Faults), Notes: faults(r.Notes), Fixed: make([]fixedJSON, len(fixed)), Digest: cli.Null(r.Digest)}
 	for i, f := range fixed {
-		if i > 0 {
-			o.buf = append(o.buf, ',')
+		j.Fixed[i] = fixedJSON{File: filepath.Base(f.Path), Lines: int64(f.Lines)}
+		if f.Aside != "" {
+			j.Fixed[i].Aside = cli.Null(filepath.Base(f.Aside))
 		}
-		o.buf = event.AppendString(append(o.buf, "\n    {\"file\": "...), filepath.Base(f.Path))
-		o.buf = fmt.Appendf(o.buf, `, "line_count": %d, "aside": `, f.Lines)
-		if f.Aside == "" {
-			o.buf = append(o.buf, "null}"...)
-			continue
-		}
-		o.buf = append(event.AppendString(o.buf, filepath.Base(f.Aside)), '}')
 	}
-	if len(fixed) > 0 {
-		o.buf = append(o.buf, "\n  "...)
-	}
-	o.buf = append(o.buf, ']')
-	o.optional("digest", r.Digest)
-	return append(o.buf, "\n}\n"...)
+	return j
 }

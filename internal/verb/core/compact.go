@@ -16,10 +16,9 @@ type compactCmd struct {
 func compactVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "compact",
-		Summary: "Give the space that the database does not use back to the disk",
-		Details: `Writes a copy of the database without unused pages and puts it in the place of
-the old one in one step. Other commands wait meanwhile. The disk needs room for
-both.`,
+		Summary: "Return unused space in the database to the disk",
+		Details: `Writes a copy of the database without unused pages and replaces the old one in one
+step. Pushes wait only for that step. The disk needs space for both.`,
 		Examples: `thread compact --thread ./inbox`,
 		Grammar:  func() cli.Command { return new(compactCmd) },
 	}
@@ -36,20 +35,22 @@ func (c *compactCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		a.Out.Buf = appendCompactionJSON(a.Out.Buf, r, false)
-		return nil
+		return a.Out.IndentedJSON(newCompactionJSON(r, false))
 	}
 	a.Out.Buf = fmt.Appendf(a.Out.Buf, "Compacted %d events: %d bytes, %d before\n", r.Kept, r.Size, r.Before)
 	return nil
 }
 
-func appendCompactionJSON(b []byte, r engine.Compaction, dry bool) []byte {
-	o := indented{buf: append(b, '{'), margin: "\n  "}
-	o.number("dropped_count", r.Dropped)
-	o.number("dropped_through_id", r.Through)
-	o.number("stored_count", r.Kept)
-	o.number("size_bytes", r.Size)
-	o.number("size_before_bytes", r.Before)
-	o.boolean("dry_run", dry)
-	return append(o.buf, "\n}\n"...)
+// compactionJSON is what compact and prune print with --json.
+type compactionJSON struct {
+	Dropped int64 `json:"dropped_count"`
+	Through int64 `json:"dropped_through_id"`
+	Kept    int64 `json:"stored_count"`
+	Size    int64 `json:"size_bytes"`
+	Before  int64 `json:"size_before_bytes"`
+	DryRun  bool  `json:"dry_run"`
+}
+
+func newCompactionJSON(r engine.Compaction, dry bool) compactionJSON {
+	return compactionJSON{r.Dropped, r.Through, r.Kept, r.Size, r.Before, dry}
 }

@@ -16,8 +16,8 @@ type consumeCmd struct {
 	cli.ThreadFlags
 	Consumer    cli.Text `placeholder:"ID" help:"The consumer, as subscribed; by default that of the handler's environment."`
 	Batch       cli.Text `placeholder:"N" help:"How many events CMD gets at once, at most (default 1)."`
-	Once        bool     `help:"End after one delivery. Exit code 1 says that it is to be tried again."`
-	Follow      bool     `short:"f" help:"Do not end when nothing is unread."`
+	Once        bool     `help:"End after one delivery. Exit code 1 means that it will be retried."`
+	Follow      bool     `short:"f" help:"Wait for new events when nothing is unread."`
 	ContentOnly bool     `name:"content-only" help:"Give CMD the content alone on stdin, not the event as JSON."`
 	MaxAttempts cli.Text `name:"max-attempts" placeholder:"N" help:"How many failures make an event a dead letter (default 5)."`
 	Backoff     cli.Text `placeholder:"DURATION" help:"The wait after the first failure (default 1s); it doubles, up to 5m."`
@@ -31,10 +31,10 @@ func consumeVerb() *cli.Verb {
 		Args:    "-- CMD ARGS...",
 		Summary: "Hand a consumer's events to a command, with retries and dead letters",
 		Details: `CMD reads one JSON object per line on stdin. When it exits 0, the events are
-acked, and the next ones follow until nothing is unread. Exit code 75 means try
-again later, 65 means never again: the event becomes a dead letter. Any other
-counts an attempt; the fifth makes it a dead letter. A batch that fails is split
-until the event that fails stands alone. With --batch 1, CMD also finds
+acked, and the next ones follow until nothing is unread. Exit code 75 means retry
+later, 65 means never: the event becomes a dead letter. Any other counts as a failed
+attempt; the fifth makes it a dead letter. A batch that fails is split until the
+failing event is alone. With --batch 1, CMD also finds
 THREAD_EVENT_ID, _SOURCE, _TYPE, _SUBTYPE, _CREATED_AT and _ATTEMPT in its
 environment. --once has no effect in a handler, nor has --json on what CMD
 prints. See docs/CONSUME.md.`,
@@ -67,7 +67,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		log.Warn("consume: consumer=%s %s", consumer, line)
 		fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(line))
 	}
-	// Before the turn: who has no subscription cannot have one.
+	// First: without a subscription there is nothing to take a turn for.
 	if _, err := t.DueFor(ctx, consumer, 0); err != nil {
 		return err
 	}
@@ -89,7 +89,12 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"delivered":%d,"failed_deliveries":%d,"dead":%d}`+"\n", jsonText(consumer), sum.Delivered, sum.Failed, sum.Dead))
+		return a.Out.JSON(struct {
+			Consumer  string `json:"consumer_id"`
+			Delivered int64  `json:"delivered"`
+			Failed    int64  `json:"failed_deliveries"`
+			Dead      int64  `json:"dead"`
+		}{consumer, sum.Delivered, sum.Failed, sum.Dead})
 	}
 	return nil
 }

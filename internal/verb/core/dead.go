@@ -62,7 +62,7 @@ func deadRetryVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "dead retry",
 		Summary: "Send dead letters back to their consumers",
-		Details: `They are given out again before newer events, with all their attempts anew, and
+		Details: `They are delivered again before newer events, with a fresh count of attempts, and
 may die again. Each is sent back in a transaction of its own with --rate, else
 some hundred in one; an interruption leaves the others as they were.`,
 		Examples: `thread dead retry --thread ./inbox --consumer worker
@@ -140,9 +140,9 @@ func listLetters(ctx context.Context, a *cli.App, t *engine.Thread, q engine.Let
 	if json {
 		show = func(l *engine.DeadLetter) error {
 			if l != nil {
-				a.Out.Buf = appendLetterJSON(a.Out.Buf, l)
+				return printLetterJSON(a, l)
 			}
-			return a.Out.More()
+			return nil
 		}
 	}
 	for l, err := range t.DeadLetters(ctx, q) {
@@ -302,7 +302,7 @@ func letterTable(a *cli.App) func(*engine.DeadLetter) error {
 
 func appendLetterText(b []byte, l *engine.DeadLetter) []byte {
 	b = fmt.Appendf(b, "Event: %d\n  consumer: %s\n  died_at: %s\n  attempts: %d\n  exit_code: %s\n", l.Event.ID, cli.Printable(l.Consumer),
-		event.FormatTime(l.DiedAt), l.Attempts, exitCodeText(l.ExitCode, "(none)"))
+		event.FormatTime(l.DiedAt), l.Attempts, exitCodeText(l.ExitCode))
 	b = fmt.Appendf(b, "  first_error: %s at %s\n  last_error: %s at %s\n", cli.Printable(l.FirstError), event.FormatTime(l.FirstAt),
 		cli.Printable(l.LastError), event.FormatTime(l.LastAt))
 	if !l.Stored {
@@ -312,9 +312,9 @@ func appendLetterText(b []byte, l *engine.DeadLetter) []byte {
 		cli.Printable(l.Event.Source), cli.Printable(typeOf(&l.Event)), cli.Printable(l.Event.Content))
 }
 
-func exitCodeText(code int64, none string) string {
+func exitCodeText(code int64) string {
 	if code < 0 {
-		return none
+		return "(none)"
 	}
 	return strconv.FormatInt(code, 10)
 }
@@ -327,24 +327,29 @@ func typeOf(e *event.Event) string {
 	return e.Type + "/" + *e.Subtype
 }
 
-// appendLetterJSON appends a letter as one line of JSON. event is null when it is
-// not stored any more, exit_code when a signal or a crash ended the attempt.
-func appendLetterJSON(b []byte, l *engine.DeadLetter) []byte {
-	b = event.AppendString(append(b, `{"consumer_id":`...), l.Consumer)
-	b = fmt.Appendf(b, `,"event_id":%d,"attempts":%d,"exit_code":%s`, l.Event.ID, l.Attempts, exitCodeText(l.ExitCode, "null"))
-	b = event.AppendString(append(b, `,"first_error":`...), l.FirstError)
-	b = event.AppendString(append(b, `,"last_error":`...), l.LastError)
-	for _, at := range []struct {
-		key string
-		t   time.Time
-	}{{"first_failed_at", l.FirstAt}, {"last_failed_at", l.LastAt}, {"died_at", l.DiedAt}} {
-		b = fmt.Appendf(b, `,%q:%q`, at.key, event.FormatTime(at.t))
+// letterJSON is a dead letter but for its event.
+type letterJSON struct {
+	Consumer   string `json:"consumer_id"`
+	EventID    int64  `json:"event_id"`
+	Attempts   int64  `json:"attempts"`
+	ExitCode   *int64 `json:"exit_code"` // null: a signal or a crash ended the attempt
+	FirstError string `json:"first_error"`
+	LastError  string `json:"last_error"`
+	FirstAt    string `json:"first_failed_at"`
+	LastAt     string `json:"last_failed_at"`
+	DiedAt     string `json:"died_at"`
+}
+
+// printLetterJSON adds a letter as one line of JSON. event is null when it is not
+// stored any more.
+func printLetterJSON(a *cli.App, l *engine.DeadLetter) error {
+	j := letterJSON{Consumer: l.Consumer, EventID: l.Event.ID, Attempts: l.Attempts, FirstError: l.FirstError, LastError: l.LastError,
+		FirstAt: event.FormatTime(l.FirstAt), LastAt: event.FormatTime(l.LastAt), DiedAt: event.FormatTime(l.DiedAt)}
+	if l.ExitCode >= 0 {
+		j.ExitCode = &l.ExitCode
 	}
-	b = append(b, `,"event":`...)
-	if l.Stored {
-		b = l.Event.AppendJSON(b)
-	} else {
-		b = append(b, "null"...)
+	if !l.Stored {
+		return a.Out.JSONWith(j, "event", nil)
 	}
-	return append(b, "}\n"...)
+	return a.Out.JSONWith(j, "event", &l.Event)
 }

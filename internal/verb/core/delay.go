@@ -46,8 +46,10 @@ func (c *pushCmd) pushLater(ctx context.Context, a *cli.App, t *engine.Thread, d
 	case e.ID != 0:
 		return a.Out.Text(strconv.FormatInt(e.ID, 10) + "\n")
 	case c.JSON:
-		a.Out.Buf = appendPlanned(append(a.Out.Buf, `{"id":null`...), at, &d)
-		return nil
+		return a.Out.JSON(struct {
+			ID *int64 `json:"id"` // it has none yet
+			plannedJSON
+		}{nil, newPlannedJSON(at, &d)})
 	}
 	return a.Out.Text("Scheduled for " + event.FormatTime(at) + "\n")
 }
@@ -81,14 +83,4 @@ func (c *pushCmd) due() (delay time.Duration, at time.Time, err error) {
 		}
 	}
 	return 0, at, cli.UsageError("--at \""+c.At.Value+"\" is not a time", "give for example 2026-01-31T09:00:00Z, or 2026-01-31 09:00 for local time")
-}
-
-// appendPlanned appends the rest of an object: when what is pushed.
-func appendPlanned(b []byte, at time.Time, d *event.Draft) []byte {
-	b = event.AppendString(append(b, `,"next_at":`...), event.FormatTime(at))
-	b = event.AppendString(append(b, `,"source":`...), d.Source)
-	b = event.AppendString(append(b, `,"type":`...), d.Type)
-	b = appendText(append(b, `,"subtype":`...), d.Subtype)
-	b = event.AppendString(append(b, `,"content":`...), d.Content)
-	return append(b, '}', '\n')
 }

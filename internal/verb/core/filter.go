@@ -20,7 +20,7 @@ type filterCheckCmd struct {
 func filterCheckVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "filter check", Args: "<where>",
-		Summary:  "Say whether a text is a filter, and what it looks at",
+		Summary:  "Check a filter, and show what it reads",
 		Examples: `thread filter check "type = 'message' AND source LIKE 'external:%'"`,
 		Grammar:  func() cli.Command { return new(filterCheckCmd) },
 	}
@@ -31,7 +31,7 @@ func (c *filterCheckCmd) Run(_ context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	return a.Out.Text(checked(a, f))
+	return printChecked(a, f)
 }
 
 type filterTestCmd struct {

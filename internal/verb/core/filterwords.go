@@ -1,8 +1,6 @@
 package core
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -10,28 +8,21 @@ import (
 	"thread/internal/cli"
 )
 
-// checked is the answer of `thread filter check` for a valid filter. Warnings
-// about it are part of the JSON, and go to stderr otherwise.
-func checked(a *cli.App, f *filter.Filter) string {
+// printChecked prints what filter check says of a valid filter. Warnings are part of
+// the JSON, and go to stderr otherwise.
+func printChecked(a *cli.App, f *filter.Filter) error {
 	e := f.Explain()
 	if a.Json {
-		var b bytes.Buffer
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
-		err := enc.Encode(struct {
+		return a.Out.JSON(struct {
 			Valid  bool   `json:"valid"`
 			Filter string `json:"filter"`
 			filter.Explanation
 		}{true, f.Text(), e})
-		if err != nil {
-			panic("cmd/thread: an explanation of a filter is no JSON: " + err.Error())
-		}
-		return b.String()
 	}
 	for _, w := range e.Warnings {
 		a.Warn("%s", w)
 	}
-	return explanationText(f.Text(), e)
+	return a.Out.Text(explanationText(f.Text(), e))
 }
 
 func explanationText(text string, e filter.Explanation) string {

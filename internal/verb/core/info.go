@@ -17,7 +17,7 @@ type infoCmd struct {
 func infoVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "info",
-		Summary: "Show how many events there are and how far each consumer is",
+		Summary: "Show the number of events and each consumer's progress",
 		Details: `For each consumer: its subscription, its progress, how many events are pending,
 and how its handler is doing.`,
 		Examples: `thread info --thread ./inbox
@@ -36,12 +36,11 @@ func (c *infoCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	consumers := look(ctx, a, t, info)
+	consumers := consumerStates(ctx, a, t, info)
 	if c.JSON {
-		a.Out.Buf = appendInfoJSON(a.Out.Buf, info, consumers)
-	} else {
-		a.Out.Buf = appendInfoText(a.Out.Buf, info, consumers, time.Now())
+		return a.Out.IndentedJSON(newInfoJSON(&info, consumers))
 	}
+	a.Out.Buf = appendInfoText(a.Out.Buf, info, consumers, time.Now())
 	return nil
 }
 
@@ -58,8 +57,8 @@ type consumer struct {
 // all. The known clients wait 5 s for the whole command (T-30).
 const countTime = time.Second
 
-// look adds to info what is not in the subscriptions.
-func look(ctx context.Context, a *cli.App, t *engine.Thread, info engine.Info) []consumer {
+// consumerStates adds to info what is not in the subscriptions.
+func consumerStates(ctx context.Context, a *cli.App, t *engine.Thread, info engine.Info) []consumer {
 	counting, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
 	consumers := make([]consumer, len(info.Subscriptions))

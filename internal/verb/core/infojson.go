@@ -1,129 +1,82 @@
 package core
 
 import (
-	"strconv"
-	"time"
-
 	"thread/engine"
-	"thread/event"
+	"thread/internal/cli"
 )
 
-// appendInfoJSON appends the summary as JSON indented by two spaces. The keys up
-// to subscriptions, and in a subscription up to updated_at, are those of
-// T-53 in its order; the others follow.
-func appendInfoJSON(b []byte, info engine.Info, consumers []consumer) []byte {
-	top := indented{buf: append(b, '{'), margin: "\n  "}
-	top.number("event_count", info.EventCount)
-	top.key("subscriptions")
-	top.buf = append(top.buf, '[')
-	for i := range consumers {
-		if i > 0 {
-			top.buf = append(top.buf, ',')
-		}
-		o := indented{buf: append(top.buf, "\n    {"...), margin: "\n      "}
-		o.consumer(&consumers[i])
-		top.buf = append(o.buf, "\n    }"...)
-	}
-	if len(consumers) > 0 {
-		top.buf = append(top.buf, "\n  "...)
-	}
-	top.buf = append(top.buf, ']')
-	top.number("stored_count", info.Stored)
-	top.number("last_event_id", info.Newest)
-	top.number("scheduled_count", info.Scheduled)
-	var next *time.Time
+// infoJSON is what info --json prints. The keys up to subscriptions, and in a
+// subscription up to updated_at, are those of T-53 in its order; the others follow.
+type infoJSON struct {
+	EventCount    int64          `json:"event_count"`
+	Subscriptions []consumerJSON `json:"subscriptions"`
+	Stored        int64          `json:"stored_count"`
+	Newest        int64          `json:"last_event_id"`
+	Scheduled     int64          `json:"scheduled_count"`
+	NextScheduled *string        `json:"next_scheduled_at"`
+	Thread        string         `json:"thread"`
+}
+
+type consumerJSON struct {
+	Consumer     string  `json:"consumer_id"`
+	Handler      string  `json:"handler_cmd"`
+	Filter       *string `json:"filter"`
+	LastAcked    int64   `json:"last_acked_id"`
+	UpdatedAt    *string `json:"updated_at"`
+	Timeout      int64   `json:"timeout_ms"`
+	AckOnSuccess bool    `json:"ack_on_success"`
+	Lane         *string `json:"lane"`
+	Pending      *int64  `json:"pending_count"` // null: not known
+	Oldest       *string `json:"oldest_pending_at"`
+	PendingError string  `json:"pending_error,omitempty"`
+	Paused       bool    `json:"paused"`
+	Dead         int64   `json:"dead_count"`
+	Retries      int64   `json:"retry_count"`
+	*failingJSON         // nil when nothing fails
+	Running      bool    `json:"running"`
+	RunningSince *string `json:"running_since"`
+	LastExit     *string `json:"last_exit"`
+	LastExitAt   *string `json:"last_exit_at"`
+	Failures     int     `json:"failures"`
+	RetryAt      *string `json:"retry_at"`
+	Stalled      bool    `json:"stalled"`
+	Stopped      bool    `json:"stopped"`
+	Interrupted  bool    `json:"interrupted"`
+}
+
+type failingJSON struct {
+	ID       int64   `json:"failing_event_id"`
+	Attempts int64   `json:"failing_attempts"`
+	Error    *string `json:"failing_error"`
+	NextAt   *string `json:"failing_next_at"`
+}
+
+func newInfoJSON(info *engine.Info, consumers []consumer) infoJSON {
+	j := infoJSON{EventCount: info.EventCount, Subscriptions: make([]consumerJSON, len(consumers)), Stored: info.Stored,
+		Newest: info.Newest, Scheduled: info.Scheduled, Thread: info.Dir}
 	if info.Scheduled > 0 {
-		next = &info.NextScheduled
+		j.NextScheduled = cli.TimeText(&info.NextScheduled)
 	}
-	top.time("next_scheduled_at", next)
-	top.text("thread", &info.Dir)
-	return append(top.buf, "\n}\n"...)
+	for i := range consumers {
+		j.Subscriptions[i] = newConsumerJSON(&consumers[i])
+	}
+	return j
 }
 
-func (o *indented) consumer(c *consumer) {
-	o.text("consumer_id", &c.Consumer)
-	o.text("handler_cmd", &c.Handler)
-	o.text("filter", c.Filter)
-	o.number("last_acked_id", c.LastAcked)
-	o.text("updated_at", c.UpdatedAt)
-	o.number("timeout_ms", c.Timeout.Milliseconds())
-	o.boolean("ack_on_success", c.AckOnSuccess)
-	o.optional("lane", c.Lane)
-	if c.pendingErr == nil {
-		o.number("pending_count", c.pending)
-		o.optional("oldest_pending_at", c.oldest)
-	} else {
-		o.text("pending_count", nil)
-		o.text("oldest_pending_at", nil)
-		reason := c.pendingErr.Error()
-		o.text("pending_error", &reason)
-	}
-	o.boolean("paused", c.Paused)
-	o.number("dead_count", c.Dead)
-	o.number("retry_count", c.Retries)
-	if c.Failing != 0 {
-		o.number("failing_event_id", c.Failing)
-		o.number("failing_attempts", c.Attempts)
-		o.optional("failing_error", c.LastError)
-		o.time("failing_next_at", &c.NextAt)
-	}
+func newConsumerJSON(c *consumer) consumerJSON {
 	h := &c.handler
-	o.boolean("running", h.Running)
-	o.time("running_since", h.RunningSince)
-	o.optional("last_exit", h.LastExit)
-	o.time("last_exit_at", h.LastExitAt)
-	o.number("failures", int64(h.Failures))
-	o.time("retry_at", h.RetryAt)
-	o.boolean("stalled", h.Stalled)
-	o.boolean("stopped", h.Stopped)
-	o.boolean("interrupted", h.Interrupted)
-}
-
-// indented is a JSON object under construction, one member per line.
-type indented struct {
-	buf    []byte
-	margin string // newline and indentation of a member
-	more   bool   // a member is there already
-}
-
-func (o *indented) key(name string) {
-	if o.more {
-		o.buf = append(o.buf, ',')
+	j := consumerJSON{Consumer: c.Consumer, Handler: c.Handler, Filter: c.Filter, LastAcked: c.LastAcked, UpdatedAt: c.UpdatedAt,
+		Timeout: c.Timeout.Milliseconds(), AckOnSuccess: c.AckOnSuccess, Lane: cli.Null(c.Lane),
+		Paused: c.Paused, Dead: c.Dead, Retries: c.Retries,
+		Running: h.Running, RunningSince: cli.TimeText(h.RunningSince), LastExit: cli.Null(h.LastExit), LastExitAt: cli.TimeText(h.LastExitAt),
+		Failures: h.Failures, RetryAt: cli.TimeText(h.RetryAt), Stalled: h.Stalled, Stopped: h.Stopped, Interrupted: h.Interrupted}
+	if c.pendingErr == nil {
+		j.Pending, j.Oldest = &c.pending, cli.Null(c.oldest)
+	} else {
+		j.PendingError = c.pendingErr.Error()
 	}
-	o.more = true
-	o.buf = append(event.AppendString(append(o.buf, o.margin...), name), ": "...)
-}
-
-func (o *indented) number(name string, n int64) {
-	o.key(name)
-	o.buf = strconv.AppendInt(o.buf, n, 10)
-}
-
-func (o *indented) boolean(name string, v bool) {
-	o.key(name)
-	o.buf = strconv.AppendBool(o.buf, v)
-}
-
-// text writes null for nil.
-func (o *indented) text(name string, s *string) {
-	o.key(name)
-	o.buf = appendText(o.buf, s)
-}
-
-// optional writes null for "".
-func (o *indented) optional(name, s string) {
-	if s == "" {
-		o.text(name, nil)
-		return
+	if c.Failing != 0 {
+		j.failingJSON = &failingJSON{c.Failing, c.Attempts, cli.Null(c.LastError), cli.TimeText(&c.NextAt)}
 	}
-	o.text(name, &s)
-}
-
-// time writes null for nil.
-func (o *indented) time(name string, t *time.Time) {
-	if t == nil {
-		o.text(name, nil)
-		return
-	}
-	o.optional(name, event.FormatTime(*t))
+	return j
 }

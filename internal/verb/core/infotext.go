@@ -87,7 +87,7 @@ func appendHandlerText(b []byte, h *dispatch.State) []byte {
 }
 
 // age returns how long ago an event was created, or the text itself when it is
-// imported text that is no time of ours.
+// imported text in another form.
 func age(createdAt string, now time.Time) string {
 	ms, ok := event.ParseTime(createdAt)
 	if !ok {

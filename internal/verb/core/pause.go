@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"thread/engine"
-	"thread/event"
 	"thread/internal/cli"
 )
 
@@ -19,9 +18,9 @@ type resumeCmd pauseCmd
 func pauseVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "pause",
-		Summary: "Stop giving a consumer's events out",
+		Summary: "Stop delivering a consumer's events",
 		Details: `No handler is started, and consume ends with exit code 1, until thread resume.
-A handler that runs may finish. pop and ack by hand work as ever.`,
+A running handler may finish. pop and ack by hand work as before.`,
 		Examples: `thread pause --thread ./inbox --consumer worker`,
 		Grammar:  func() cli.Command { return new(pauseCmd) },
 	}
@@ -54,13 +53,16 @@ func setPaused(ctx context.Context, a *cli.App, c *pauseCmd, set func(*engine.Th
 	if err := set(t, ctx, id); err != nil {
 		return err
 	}
-	word, json := "Paused", `,"paused":true}`
+	word := "Paused"
 	if !paused {
-		word, json = "Resumed", `,"paused":false}`
+		word = "Resumed"
 		startHandlers(ctx, a, t, "resume", id)
 	}
 	if c.JSON {
-		return a.Out.Text(`{"consumer_id":` + jsonText(id) + json + "\n")
+		return a.Out.JSON(struct {
+			Consumer string `json:"consumer_id"`
+			Paused   bool   `json:"paused"`
+		}{id, paused})
 	}
 	return a.Out.Text(word + " consumer '" + cli.Printable(id) + "'\n")
 }
@@ -70,5 +72,3 @@ func setPaused(ctx context.Context, a *cli.App, c *pauseCmd, set func(*engine.Th
 func startHandlers(ctx context.Context, a *cli.App, t *engine.Thread, verb, consumer string) {
 	a.NotStarted(verb+": done", cli.Wake(ctx, t, consumer))
 }
-
-func jsonText(s string) string { return string(event.AppendString(nil, s)) }

@@ -56,7 +56,10 @@ func (c *peekCmd) Run(ctx context.Context, a *cli.App) error {
 		if err != nil {
 			return err
 		}
-		return a.Out.Text(planWords(p, c.JSON))
+		if c.JSON {
+			return printPlanJSON(a, p)
+		}
+		return a.Out.Text(planText(p))
 	}
 	_, err = printEvents(a, t.Events(ctx, q))
 	return err

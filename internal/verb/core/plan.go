@@ -1,8 +1,6 @@
 package core
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -11,11 +9,8 @@ import (
 	"thread/internal/cli"
 )
 
-// planWords is the answer of `thread peek --explain`.
-func planWords(p *engine.Plan, asJSON bool) string {
-	if asJSON {
-		return planJSON(p)
-	}
+// planText is what thread peek --explain prints.
+func planText(p *engine.Plan) string {
 	var b strings.Builder
 	writeParts(&b, p.Filter.Parts)
 	fmt.Fprintf(&b, "Ids: %d to %d\n", p.FirstID, p.LastID)
@@ -33,19 +28,9 @@ func planWords(p *engine.Plan, asJSON bool) string {
 	return b.String()
 }
 
-func planJSON(p *engine.Plan) string {
-	// What is not known is null.
-	bound := func(s string) *string {
-		if s == "" {
-			return nil
-		}
-		return &s
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
+func printPlanJSON(a *cli.App, p *engine.Plan) error {
 	s, r := &p.Series, &p.Reads
-	err := enc.Encode(struct {
+	return a.Out.JSON(struct {
 		Parts         []filter.Part `json:"parts"`
 		FirstID       int64         `json:"first_id"`
 		LastID        int64         `json:"last_id"`
@@ -63,11 +48,7 @@ func planJSON(p *engine.Plan) string {
 		Matched       int64         `json:"events_found"`
 		Transactions  int64         `json:"transactions"`
 		Elapsed       int64         `json:"elapsed_us"`
-	}{p.Filter.Parts, p.FirstID, p.LastID, bound(p.CreatedFrom), bound(p.CreatedBefore),
+	}{p.Filter.Parts, p.FirstID, p.LastID, cli.Null(p.CreatedFrom), cli.Null(p.CreatedBefore),
 		s.Stored, s.Asked, s.All, s.None, s.Open,
 		r.Blocks, r.BlocksPassed, r.Tail, r.Events, r.Matched, r.Transactions, p.Elapsed.Microseconds()})
-	if err != nil {
-		panic("cmd/thread: a plan is no JSON: " + err.Error())
-	}
-	return b.String()
 }

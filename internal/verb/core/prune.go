@@ -27,8 +27,8 @@ func pruneVerb() *cli.Verb {
 		Details: `Needs one of --keep-last, --older-than and --acked, or the first two: then what
 either keeps is kept, however wrong the clock is. An event that a consumer still
 waits for, or has as a dead letter, keeps all of them, and the consumer is named. Ids
-never come back, and events*.jsonl stay as they are. The database is written anew
-as by thread compact.`,
+are not reused, and events*.jsonl stay as they are. The database is rewritten as by
+thread compact.`,
 		Examples: `thread prune --thread ./inbox --acked
 thread prune --thread ./inbox --older-than 30d --keep-last 1000 --dry-run
 thread prune --thread ./inbox --keep-last 100000`,
@@ -51,8 +51,7 @@ func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		a.Out.Buf = appendCompactionJSON(a.Out.Buf, done, c.DryRun)
-		return nil
+		return a.Out.IndentedJSON(newCompactionJSON(done, c.DryRun))
 	}
 	verb := "Dropped"
 	if c.DryRun {

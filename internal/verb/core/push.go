@@ -28,7 +28,7 @@ type pushCmd struct {
 	Delay   cli.Text `placeholder:"DURATION" help:"Push it after this time, for example 10m. It gets its id then."`
 	At      cli.Text `placeholder:"TIME" help:"Push it at this time, for example 2026-01-31T09:00:00Z, or without Z in local time."`
 	Batch   bool     `help:"Read events from stdin, one JSON object per line with source, type, content and optionally subtype and dedupe_key."`
-	Strict  bool     `help:"Refuse text that is not valid UTF-8, in place of storing U+FFFD for what is not."`
+	Strict  bool     `help:"Refuse text that is not valid UTF-8 instead of storing U+FFFD."`
 	Quiet   bool     `help:"Print nothing."`
 	cli.JSONFlag
 }
@@ -107,7 +107,7 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 		return nil
 	}
 	if err := c.print(ctx, a, t, b, draft); err != nil {
-		stored(a, b, err)
+		warnStored(a, b, err)
 	}
 	return nil
 }
@@ -254,9 +254,9 @@ func printByID(ctx context.Context, a *cli.App, t *engine.Thread, b *engine.Batc
 	return a.Out.Flush()
 }
 
-// stored turns an error that came after the commit into a warning: a caller that
+// warnStored turns an error that came after the commit into a warning: a caller that
 // sees the push fail would push again, and the event is there.
-func stored(a *cli.App, b engine.Batch, err error) {
+func warnStored(a *cli.App, b engine.Batch, err error) {
 	if !errors.Is(err, cli.ErrReaderGone) {
 		a.Warn("stored as %d to %d, but this could not be printed: %v", b.First, b.Last, err)
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"thread/engine"
-	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/target"
 )
@@ -23,12 +22,11 @@ func repairVerb() *cli.Verb {
 		Name:    "repair",
 		Summary: "Save what can be read of a damaged thread into a new directory",
 		Details: `Takes each event from the database where its checksum fits, from the state
-before the last change where that is whole, from events*.jsonl, or from pages
-that are not in use any more; with it the subscriptions and the progress. The
-index is built anew. Prints which ids were lost, and of which it is not known
-whether there were events: ids that may have been given are not given again. The
-damaged directory is not changed. Exit code 1 when anything was, or may have
-been, lost.`,
+before the last change where that is intact, from events*.jsonl, or from pages that
+are no longer in use; with them the subscriptions and the progress. The index is
+rebuilt. Prints which ids were lost, and which may have been: an id that may have
+been assigned is not assigned again. The damaged directory is not changed. Exit
+code 1 when anything was, or may have been, lost.`,
 		Examples: `thread repair --thread ./inbox --to ./inbox.new
 mv ./inbox ./inbox.damaged && mv ./inbox.new ./inbox`,
 		Grammar: func() cli.Command { return new(repairCmd) },
@@ -59,12 +57,12 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		a.Out.Buf = appendRepairJSON(a.Out.Buf, r)
+		err = a.Out.ReportJSON(newRepairJSON(r))
 	} else {
 		a.Out.Buf = appendRepairText(a.Out.Buf, r, to)
 	}
-	if r.Complete() {
-		return nil
+	if r.Complete() || err != nil {
+		return err
 	}
 	if err := a.Out.Flush(); err != nil {
 		return err
@@ -116,38 +114,30 @@ func idRanges(all []engine.IDRange) string {
 	return strings.Join(ranges, ", ")
 }
 
-func appendRepairJSON(b []byte, r *engine.RepairReport) []byte {
-	o := indented{buf: append(b, '{'), margin: "\n  "}
-	o.number("saved_count", r.Saved)
-	o.number("from_database", r.FromDatabase)
-	o.number("from_previous_state", r.FromPrevious)
-	o.number("from_jsonl", r.FromLines)
-	o.number("from_unused_pages", r.FromUnused)
-	o.number("subscription_count", r.Subscriptions)
-	o.number("progress_count", r.Progress)
-	for _, list := range []struct {
-		name   string
-		ranges []engine.IDRange
-	}{{"lost", r.Lost}, {"unknown", r.Unknown}} {
-		o.key(list.name)
-		o.buf = append(o.buf, '[')
-		for i, l := range list.ranges {
-			if i > 0 {
-				o.buf = append(o.buf, ',')
-			}
-			o.buf = fmt.Appendf(o.buf, "[%d,%d]", l.First, l.Last)
+// repairJSON is what repair --json prints.
+type repairJSON struct {
+	Saved         int64      `json:"saved_count"`
+	FromDatabase  int64      `json:"from_database"`
+	FromPrevious  int64      `json:"from_previous_state"`
+	FromLines     int64      `json:"from_jsonl"`
+	FromUnused    int64      `json:"from_unused_pages"`
+	Subscriptions int64      `json:"subscription_count"`
+	Progress      int64      `json:"progress_count"`
+	Lost          [][2]int64 `json:"lost"`    // first and last id
+	Unknown       [][2]int64 `json:"unknown"` // the same
+	LostMore      int64      `json:"lost_more_count"`
+	NextID        int64      `json:"next_id"`
+	Problems      []string   `json:"problems"`
+}
+
+func newRepairJSON(r *engine.RepairReport) repairJSON {
+	ranges := func(all []engine.IDRange) [][2]int64 {
+		list := make([][2]int64, len(all))
+		for i, l := range all {
+			list[i] = [2]int64{l.First, l.Last}
 		}
-		o.buf = append(o.buf, ']')
+		return list
 	}
-	o.number("lost_more_count", r.LostMore)
-	o.number("next_id", r.NextID)
-	o.key("problems")
-	o.buf = append(o.buf, '[')
-	for i, p := range r.Problems {
-		if i > 0 {
-			o.buf = append(o.buf, ',')
-		}
-		o.buf = event.AppendString(o.buf, p)
-	}
-	return append(o.buf, "]\n}\n"...)
+	return repairJSON{r.Saved, r.FromDatabase, r.FromPrevious, r.FromLines, r.FromUnused, r.Subscriptions, r.Progress,
+		ranges(r.Lost), ranges(r.Unknown), r.LostMore, r.NextID, append([]string{}, r.Problems...)}
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"thread/engine"
 	"thread/event"
@@ -52,16 +53,33 @@ func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	notAwaited(a, dispatch.RescheduledForever(t), nil)
 	if c.JSON {
-		a.Out.Buf = appendSchedule(a.Out.Buf, &s)
-		return nil
+		return a.Out.JSON(newScheduleJSON(&s))
 	}
 	return a.Out.Text("Scheduled '" + cli.Printable(s.Name) + "', first at " + event.FormatTime(s.Next) + "\n")
 }
 
-func appendSchedule(b []byte, s *engine.Schedule) []byte {
-	b = event.AppendString(append(b, `{"name":`...), s.Name)
-	b = event.AppendString(append(b, `,"when":`...), s.Spec)
-	return appendPlanned(b, s.Next, &s.Draft)
+// scheduleJSON is what is planned: by a schedule, or once, then without a name.
+type scheduleJSON struct {
+	Name *string `json:"name"`
+	When *string `json:"when"`
+	plannedJSON
+}
+
+// plannedJSON is when what is pushed.
+type plannedJSON struct {
+	NextAt  string  `json:"next_at"`
+	Source  string  `json:"source"`
+	Type    string  `json:"type"`
+	Subtype *string `json:"subtype"`
+	Content string  `json:"content"`
+}
+
+func newScheduleJSON(s *engine.Schedule) scheduleJSON {
+	return scheduleJSON{&s.Name, &s.Spec, newPlannedJSON(s.Next, &s.Draft)}
+}
+
+func newPlannedJSON(at time.Time, d *event.Draft) plannedJSON {
+	return plannedJSON{event.FormatTime(at), d.Source, d.Type, d.Subtype, d.Content}
 }
 
 type scheduleListCmd struct {
@@ -97,22 +115,22 @@ func (c *scheduleListCmd) Run(ctx context.Context, a *cli.App) error {
 	for i := range schedules {
 		s := &schedules[i]
 		if c.JSON {
-			a.Out.Buf = appendSchedule(a.Out.Buf, s)
+			err = a.Out.JSON(newScheduleJSON(s))
 		} else {
-			a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s  %s: %s from %s, next at %s\n", cli.Printable(s.Name), cli.Printable(s.Spec),
-				cli.Printable(s.Draft.Type), cli.Printable(s.Draft.Source), event.FormatTime(s.Next))
+			err = a.Out.Text(fmt.Sprintf("%s  %s: %s from %s, next at %s\n", cli.Printable(s.Name), cli.Printable(s.Spec),
+				cli.Printable(s.Draft.Type), cli.Printable(s.Draft.Source), event.FormatTime(s.Next)))
 		}
-		if err := a.Out.More(); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	for _, d := range delayed {
 		if c.JSON {
-			a.Out.Buf = appendPlanned(append(a.Out.Buf, `{"name":null,"when":null`...), d.At, &d.Draft)
+			err = a.Out.JSON(scheduleJSON{plannedJSON: newPlannedJSON(d.At, &d.Draft)})
 		} else {
-			a.Out.Buf = fmt.Appendf(a.Out.Buf, "once: %s from %s at %s\n", cli.Printable(d.Draft.Type), cli.Printable(d.Draft.Source), event.FormatTime(d.At))
+			err = a.Out.Text(fmt.Sprintf("once: %s from %s at %s\n", cli.Printable(d.Draft.Type), cli.Printable(d.Draft.Source), event.FormatTime(d.At)))
 		}
-		if err := a.Out.More(); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -149,7 +167,9 @@ func (c *scheduleRemoveCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		return a.Out.Text(string(event.AppendString([]byte(`{"name":`), c.Name.Value)) + "}\n")
+		return a.Out.JSON(struct {
+			Name string `json:"name"`
+		}{c.Name.Value})
 	}
 	return a.Out.Text("Removed schedule '" + cli.Printable(c.Name.Value) + "'\n")
 }

@@ -20,8 +20,8 @@ type seekCmd struct {
 func seekVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "seek",
-		Summary: "Set how far a consumer is, forward or back",
-		Details: `The events after that place are given out (again). An id means the same as in pop
+		Summary: "Move a consumer's position forward or back",
+		Details: `The events after that position are delivered (again). An id means the same as in pop
 and ack: everything up to it is processed. A time is for example 2026-03-18,
 2026-03-18T10:30:00Z (UTC without a zone), or 90m for that long ago. Failed
 attempts are forgotten, dead letters stay.`,
@@ -54,7 +54,7 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	startHandlers(ctx, a, t, "seek", id)
 	if c.JSON {
-		return a.Out.Text(fmt.Sprintf(`{"consumer_id":%s,"last_acked_id":%d}`+"\n", jsonText(id), to.id))
+		return a.Out.JSON(progressJSON{id, to.id})
 	}
 	return a.Out.Text(fmt.Sprintf("Consumer '%s' is at %d\n", cli.Printable(id), to.id))
 }

@@ -89,10 +89,11 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 	if !c.JSON {
 		return a.Out.Text("Subscribed consumer '" + cli.Printable(s.Consumer) + "'\n")
 	}
-	b := event.AppendString([]byte(`{"consumer_id":`), s.Consumer)
-	b = event.AppendString(append(b, `,"handler_cmd":`...), s.Handler)
-	b = appendText(append(b, `,"filter":`...), s.Filter)
-	return a.Out.Text(string(b) + "}\n")
+	return a.Out.JSON(struct {
+		Consumer string  `json:"consumer_id"`
+		Handler  string  `json:"handler_cmd"`
+		Filter   *string `json:"filter"`
+	}{s.Consumer, s.Handler, s.Filter})
 }
 
 // change returns what the flags change of a subscription.
@@ -130,12 +131,4 @@ func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 			s.Filter = nil
 		}
 	}, nil
-}
-
-// appendText appends s as a JSON string, or null.
-func appendText(b []byte, s *string) []byte {
-	if s == nil {
-		return append(b, "null"...)
-	}
-	return event.AppendString(b, *s)
 }

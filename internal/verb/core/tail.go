@@ -18,8 +18,8 @@ import (
 
 type tailCmd struct {
 	cli.ThreadFlags
-	Number cli.Text `name:"lines" short:"n" placeholder:"N" help:"How many events to begin with (default 20)."`
-	Follow bool     `short:"f" help:"Go on with new events until Ctrl-C."`
+	Number cli.Text `name:"lines" short:"n" placeholder:"N" help:"How many events to start with (default 20)."`
+	Follow bool     `short:"f" help:"Keep printing new events until Ctrl-C."`
 	Filter cli.Text `placeholder:"WHERE" help:"Print only events that match."`
 	cli.JSONFlag
 }
@@ -27,11 +27,11 @@ type tailCmd struct {
 func tailVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "tail",
-		Summary: "Show the last events, for eyes",
+		Summary: "Show the last events, for people",
 		Details: `Columns are id, time, source, type and content, with control characters escaped.
 On a terminal they are aligned, cut to its width, and coloured unless NO_COLOR is
-set; elsewhere they are whole, with a tab in between. Following waits for the operating system's word and
-holds nothing; Ctrl-C ends it with exit code 0.`,
+set; elsewhere they are whole and separated by tabs. --follow waits for file
+notifications, without polling or holding a lock; Ctrl-C ends it with exit code 0.`,
 		Examples: `thread tail --thread ./inbox
 thread tail --thread ./inbox -n 100 -f --filter "type = 'message'"
 thread tail --thread ./inbox -n 0 -f --json | jq .content`,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 )
@@ -45,7 +44,8 @@ func (c *whyCmd) Run(ctx context.Context, a *cli.App) error {
 	if !c.JSON {
 		return a.Out.Text(string(answer.Place) + ": " + cli.Printable(answer.Text) + "\n")
 	}
-	b := event.AppendString([]byte(`{"place":`), strings.ReplaceAll(string(answer.Place), " ", "_"))
-	b = event.AppendString(append(b, `,"text":`...), answer.Text)
-	return a.Out.Text(string(b) + "}\n")
+	return a.Out.JSON(struct {
+		Place string `json:"place"`
+		Text  string `json:"text"`
+	}{strings.ReplaceAll(string(answer.Place), " ", "_"), answer.Text})
 }

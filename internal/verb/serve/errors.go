@@ -6,11 +6,13 @@ import (
 	"thread/lane"
 )
 
-// errorWords are the lines of the table of error words for the verbs that talk to a
-// server.
+// errorWords are the lines of the table of error words for a server and the verbs that
+// talk to one.
 func errorWords(a *cli.App) []cli.Rule {
 	return []cli.Rule{
 		{Is: serve.ErrNobody, Code: 1, What: "no thread serve runs for " + a.Dir, Fix: "start one with thread serve --thread " + a.Dir},
+		{Is: serve.ErrListen, Code: 2, Fix: "give unix:PATH in a directory of your own, or ADDRESS, ADDRESS:PORT or :PORT with --token-file or " + envToken},
+		{Is: serve.ErrAddress, Code: 1, Fix: "end what listens there, or give another --listen"},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/serve"
 )
@@ -35,8 +34,9 @@ func (c *lanesCmd) Run(_ context.Context, a *cli.App) error {
 	}
 	for _, l := range answer.Lanes {
 		if c.JSON {
-			b := event.AppendString(append(a.Out.Buf, `{"name":`...), l.Name)
-			a.Out.Buf = fmt.Appendf(b, `,"limit":%d,"active":%d,"queued":%d,"oldest_ms":%d}`+"\n", l.Limit, l.Active, l.Queued, l.OldestMS)
+			if err := a.Out.JSON(laneJSON{l.Name, l.Limit, l.Active, l.Queued, l.OldestMS}); err != nil {
+				return err
+			}
 			continue
 		}
 		a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s  %d of %d run, %d wait", cli.Printable(l.Name), l.Active, l.Limit, l.Queued)
@@ -46,4 +46,12 @@ func (c *lanesCmd) Run(_ context.Context, a *cli.App) error {
 		a.Out.Buf = append(a.Out.Buf, '\n')
 	}
 	return nil
+}
+
+type laneJSON struct {
+	Name     string `json:"name"`
+	Limit    int    `json:"limit"`
+	Active   int    `json:"active"`
+	Queued   int    `json:"queued"`
+	OldestMS int64  `json:"oldest_ms"`
 }

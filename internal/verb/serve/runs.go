@@ -35,7 +35,9 @@ func (c *runsCmd) Run(_ context.Context, a *cli.App) error {
 	}
 	for _, r := range answer.Runs {
 		if c.JSON {
-			a.Out.Buf = appendRun(a.Out.Buf, &r)
+			if err := a.Out.JSON(newRunJSON(&r)); err != nil {
+				return err
+			}
 		} else {
 			a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s  %s for %s, lane %s", cli.Printable(r.Consumer), r.State, timeAgo(r.Since), cli.Printable(r.Lane))
 			if r.PID != 0 {
@@ -53,17 +55,22 @@ func (c *runsCmd) Run(_ context.Context, a *cli.App) error {
 	return nil
 }
 
-// appendRun appends a run as a line of JSON, in the forms of docs/JSON.md.
-func appendRun(b []byte, r *serve.Run) []byte {
-	b = event.AppendString(append(b, `{"consumer_id":`...), r.Consumer)
-	b = event.AppendString(append(b, `,"state":`...), r.State)
-	b = event.AppendString(append(b, `,"lane":`...), r.Lane)
-	b = append(append(b, `,"since":"`...), event.FormatTime(r.Since)...)
-	b = event.AppendString(append(b, `","run_id":`...), r.RunID)
-	b = fmt.Appendf(b, `,"pid":%d`, r.PID)
-	b = event.AppendString(append(b, `,"activity":`...), r.Activity)
+// runJSON is a run in the forms of docs/JSON.md.
+type runJSON struct {
+	Consumer string `json:"consumer_id"`
+	State    string `json:"state"`
+	Lane     string `json:"lane"`
+	Since    string `json:"since"`
+	RunID    string `json:"run_id"`
+	PID      int    `json:"pid"`
+	Activity string `json:"activity"`
+	RetryAt  string `json:"retry_at,omitempty"`
+}
+
+func newRunJSON(r *serve.Run) runJSON {
+	j := runJSON{r.Consumer, r.State, r.Lane, event.FormatTime(r.Since), r.RunID, r.PID, r.Activity, ""}
 	if !r.RetryAt.IsZero() {
-		b = append(append(append(b, `,"retry_at":"`...), event.FormatTime(r.RetryAt)...), '"')
+		j.RetryAt = event.FormatTime(r.RetryAt)
 	}
-	return append(b, "}\n"...)
+	return j
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"thread/internal/cli"
@@ -25,7 +26,7 @@ type serveCmd struct {
 	Thread    []string     `placeholder:"DIR" sep:"none" help:"Serve this thread directory; may be given more than once."`
 	Root      []string     `placeholder:"DIR" sep:"none" help:"Serve the thread directories in this one, also those that come later; may be given more than once."`
 	Config    cli.Text     `placeholder:"FILE" help:"A JSON file with threads, roots and the limits of lanes."`
-	Listen    cli.Text     `placeholder:"ADDRESS" help:"Answer GET /healthz, /metrics and /events there: unix:PATH, or with a token ADDRESS:PORT."`
+	Listen    cli.Text     `placeholder:"ADDRESS" help:"Answer GET /healthz, /metrics and /events there: unix:PATH, or with a token ADDRESS, ADDRESS:PORT or :PORT."`
 	TokenFile cli.Text     `name:"token-file" placeholder:"FILE" help:"Ask who comes there for the token in this file (Authorization: Bearer); by default for that in THREAD_TOKEN."`
 	Drain     cli.Text     `placeholder:"DURATION" help:"How long handlers may go on after SIGTERM (default 30s)."`
 	Log       cli.Text     `placeholder:"FILE" help:"Log into this file, 10 MB and five older ones of 28 days, instead of stderr."`
@@ -44,6 +45,7 @@ ends it, SIGHUP reads the limits of --config again, SIGUSR1 resets the lanes.`,
 		Examples: `thread serve --thread ./inbox
 thread serve --root /srv/threads --config /etc/thread.json --log-format json`,
 		Grammar: func() cli.Command { return new(serveCmd) },
+		Errors:  errorWords,
 	}
 }
 
@@ -94,13 +96,12 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 	if opts.Token, err = c.token(opts.Log); err != nil {
 		return err
 	}
-	manager := serve.FindManager()
-	tell := func(state string) {
-		if err := manager.Tell(state); err != nil {
+	notify := func(state string) {
+		if err := serve.Notify(state); err != nil {
 			opts.Log.Warn("the service manager cannot be told", "state", state, "error", err)
 		}
 	}
-	opts.Ready = func() { tell("READY=1") }
+	opts.Ready = func() { notify(daemon.SdNotifyReady) }
 	s, err := serve.New(opts)
 	if err != nil {
 		return err
@@ -109,20 +110,14 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 	defer stop()
 	context.AfterFunc(ctx, func() {
 		stop() // a second signal ends it at once
-		tell("STOPPING=1")
+		notify(daemon.SdNotifyStopping)
 	})
-	go manager.Feed(ctx, s.Alive)
+	go serve.FeedWatchdog(ctx, s.Alive)
 	signals := make(chan os.Signal, 1)
 	notifySteering(signals)
 	go c.steer(ctx, s, signals, opts.Log)
 	dispatch.AdoptOrphans()
 	left, err := s.Run(ctx)
-	if errors.Is(err, serve.ErrListen) {
-		return cli.UsageError(err.Error(), "give unix:PATH in a directory of your own, or ADDRESS:PORT with --token-file or "+envToken)
-	}
-	if errors.Is(err, serve.ErrAddress) {
-		return cli.LogicError(err.Error(), "end what listens there, or give another --listen")
-	}
 	if err == nil && left > 0 {
 		a.Warn("%d handlers were still running; thread dispatch takes over what they leave unread", left)
 	}

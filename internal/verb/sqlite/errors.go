@@ -17,6 +17,6 @@ func errorWords(a *cli.App) []cli.Rule {
 		{Is: compat.ErrInUse, Code: 1, What: "another program has the SQLite database of " + a.Target + " open", Fix: "stop it and retry, or import into a new directory with --to"},
 		{Is: compat.ErrNotEmpty, Code: 1, Fix: "name a new or empty directory"},
 		{Is: compat.ErrNotMirror, Code: 1, Fix: "name another file, or move that one away"},
-		{Is: fs.ErrExist, Code: 1, What: a.Target + " exists already", Fix: "name a new one"},
+		{Is: fs.ErrExist, Code: 1, What: a.Target + " already exists", Fix: "name a new one"},
 	}
 }

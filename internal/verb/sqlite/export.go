@@ -11,7 +11,6 @@ import (
 
 	"thread/compat"
 	"thread/engine"
-	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/target"
 )
@@ -69,7 +68,7 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		return written(a, "Exported", n, to, c.JSON)
 	case format != compat.JSONL && format != compat.CSV:
-		return cli.UsageError("--format is "+c.Format.Value, "say sqlite, jsonl or csv")
+		return cli.UsageError("--format is "+c.Format.Value, "use sqlite, jsonl or csv")
 	case to == "":
 		_, err = compat.WriteEvents(ctx, t, &a.Out, format, nil)
 		return err
@@ -84,8 +83,10 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 // written says how many events were written where.
 func written(a *cli.App, word string, n int64, to string, json bool) error {
 	if json {
-		line := event.AppendString([]byte(`{"to":`), to)
-		return a.Out.Text(fmt.Sprintf("%s,\"event_count\":%d}\n", line, n))
+		return a.Out.JSON(struct {
+			To     string `json:"to"`
+			Events int64  `json:"event_count"`
+		}{to, n})
 	}
 	return a.Out.Text(fmt.Sprintf("%s %d events to %s\n", word, n, cli.Printable(to)))
 }

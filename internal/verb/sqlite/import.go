@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"thread/compat"
-	"thread/event"
 	"thread/internal/cli"
 )
 
@@ -47,7 +46,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 	case "skip":
 		o.SkipBadRows = true
 	default:
-		return cli.UsageError("--on-bad-row is "+c.OnBad.Value, "say fail or skip")
+		return cli.UsageError("--on-bad-row is "+c.OnBad.Value, "use fail or skip")
 	}
 	if err := a.SetDir("<source>", c.Source.Value); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 	bar.End()
 	if errors.Is(err, compat.ErrBadRows) {
 		return cli.LogicError(fmt.Sprintf("%s has data that has no place in a thread: %s", source, listFaults(&r)),
-			"mend it, or leave it out with --on-bad-row skip; nothing was imported")
+			"fix it, or leave it out with --on-bad-row skip; nothing was imported")
 	}
 	if err != nil {
 		return err
@@ -80,12 +79,16 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 		a.Warn("left out: %d more", more)
 	}
 	for _, f := range r.BadFilters {
-		a.Warn("consumer '%s' has a filter that is not accepted (%v): it was kept, and gets no events until it is subscribed anew", f.Consumer, f.Err)
+		a.Warn("consumer '%s' has a filter that is not accepted (%v): it was kept, and gets no events until it is subscribed again", f.Consumer, f.Err)
 	}
 	if c.JSON {
-		line := event.AppendString([]byte(`{"thread":`), a.Dir)
-		return a.Out.Text(fmt.Sprintf("%s,\"event_count\":%d,\"subscription_count\":%d,\"progress_count\":%d,\"left_out_count\":%d}\n",
-			line, r.Events, r.Subscriptions, r.Consumers, r.FaultCount))
+		return a.Out.JSON(struct {
+			Thread        string `json:"thread"`
+			Events        int64  `json:"event_count"`
+			Subscriptions int64  `json:"subscription_count"`
+			Progress      int64  `json:"progress_count"`
+			LeftOut       int64  `json:"left_out_count"`
+		}{a.Dir, r.Events, r.Subscriptions, r.Consumers, r.FaultCount})
 	}
 	return a.Out.Text(fmt.Sprintf("Imported %d events, %d subscriptions and the progress of %d consumers into %s\n",
 		r.Events, r.Subscriptions, r.Consumers, cli.Printable(a.Dir)))

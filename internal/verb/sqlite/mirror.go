@@ -11,7 +11,7 @@ import (
 type mirrorCmd struct {
 	cli.ThreadFlags
 	To     cli.Text `required:"" placeholder:"FILE" help:"The SQLite file; it is made when it is missing."`
-	Follow bool     `help:"Go on after that, until interrupted."`
+	Follow bool     `help:"Keep the copy up to date until interrupted."`
 	cli.JSONFlag
 }
 
@@ -20,8 +20,8 @@ func mirrorVerb() *cli.Verb {
 		Name:    "mirror",
 		Summary: "Keep a SQLite copy of a thread up to date",
 		Details: `Copies what is new since the last time. A copy that is damaged is set aside as
-FILE.damaged and begun anew; anything else that is there, a copy of another thread
-too, stays as it is and is refused. Read the copy, do not write to it; its table
+FILE.damaged and started over; any other file, also a copy of another thread, is
+refused and left alone. Read the copy, do not write to it; its table
 mirror_state says how far it is.`,
 		Examples: `thread mirror --thread ./inbox --to inbox.db
 thread mirror --thread ./inbox --to inbox.db --follow`,
@@ -55,7 +55,7 @@ func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	defer m.Close()
 	if m.Rebuilt != "" {
-		a.Warn("%s was begun anew: %s; the old copy is %s", path, m.Rebuilt, m.Aside)
+		a.Warn("%s was started over: %s; the old copy is %s", path, m.Rebuilt, m.Aside)
 	}
 	bar := cli.NewBar(a.Stderr, "mirroring")
 	n, err := m.Sync(ctx, bar.Set)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestAhead: every part's result in the order of the parts, then the error, wherever
+// TestParallel: every part's result in the order of the parts, then the error, wherever
 // it is; and the goroutine ends when the reader stops early.
-func TestAhead(t *testing.T) {
+func TestParallel(t *testing.T) {
 	broken := errors.New("broken")
 	for _, n := range []int{0, 1, 2, 100} {
 		for _, end := range []error{nil, broken} {
@@ -26,7 +26,7 @@ func TestAhead(t *testing.T) {
 				}
 				i := 0
 				var got error
-				for v, err := range ahead(parts, func(i int) int { return 10 * i }) {
+				for v, err := range parallel(parts, func(i int) int { return 10 * i }) {
 					if got = err; err != nil {
 						break
 					}

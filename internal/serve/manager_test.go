@@ -10,10 +10,11 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"thread/engine"
 )
 
-// TestManager: states and watchdog messages arrive at the manager's socket, and
-// handlers do not inherit its variables.
+// TestManager: states and watchdog messages arrive at the manager's socket.
 func TestManager(t *testing.T) {
 	for _, name := range []string{filepath.Join(t.TempDir(), "notify"), "@thread-test-" + strconv.Itoa(os.Getpid())} {
 		manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -25,19 +26,13 @@ func TestManager(t *testing.T) {
 		t.Setenv("NOTIFY_SOCKET", name)
 		t.Setenv("WATCHDOG_USEC", "20000")
 		t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
-		m := FindManager()
-		for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
-			if _, set := os.LookupEnv(name); set {
-				t.Errorf("%s is still set", name)
-			}
-		}
-		if err := m.Tell("READY=1"); err != nil {
+		if err := Notify("READY=1"); err != nil {
 			t.Fatal(err)
 		}
 		asked := make(chan bool, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go m.Feed(ctx, func() {
+		go FeedWatchdog(ctx, func() {
 			select {
 			case asked <- true:
 			default:
@@ -59,9 +54,25 @@ func TestManagerOfAnother(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "20000")
 	t.Setenv("WATCHDOG_PID", "1")
-	m := FindManager()
-	if err := m.Tell("READY=1"); err != nil || m.dog != time.Duration(0) {
-		t.Errorf("%+v %v", m, err)
+	if err := Notify("READY=1"); err != nil {
+		t.Error(err)
 	}
-	m.Feed(t.Context(), func() { t.Error("asked") })
+	FeedWatchdog(t.Context(), func() { t.Error("asked") })
+}
+
+// TestHandlerIsNotTheService: a handler cannot speak to the service manager in our
+// name.
+func TestHandlerIsNotTheService(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/run/notify")
+	t.Setenv("WATCHDOG_USEC", "20000")
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	b := newBench(t)
+	at := b.fifo("at")
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo "${NOTIFY_SOCKET-unset} ${WATCHDOG_USEC-unset} ${WATCHDOG_PID-unset} $THREAD_CONSUMER" > "$D/at"; ` + drain})
+	b.serve(Options{})
+	b.push("s")
+	if got := b.line(at); got != "unset unset unset c" {
+		t.Errorf("the handler has %s", got)
+	}
+	b.idle()
 }

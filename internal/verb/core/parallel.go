@@ -5,22 +5,22 @@ import (
 	"runtime"
 )
 
-// mostAhead bounds how many parts are worked on at once, and so the memory that
+// maxParallel bounds how many parts are worked on at once, and so the memory that
 // they hold.
-const mostAhead = 4
+const maxParallel = 4
 
-// ahead returns f of each part of the sequence, in order. The parts are taken from
+// parallel returns f of each part of the sequence, in order. The parts are taken from
 // it on a goroutine, and f runs on several, a few parts ahead of the reader; a
 // part must not be used by the sequence again. The first error ends both
 // sequences. When the reader stops early, the goroutines end at the next part;
 // one that waits for a part goes on waiting.
-func ahead[P, R any](parts iter.Seq2[P, error], f func(P) R) iter.Seq2[R, error] {
+func parallel[P, R any](parts iter.Seq2[P, error], f func(P) R) iter.Seq2[R, error] {
 	type result struct {
 		value chan R // gets one
 		err   error
 	}
 	return func(yield func(R, error) bool) {
-		results := make(chan result, min(runtime.GOMAXPROCS(0), mostAhead)-1)
+		results := make(chan result, min(runtime.GOMAXPROCS(0), maxParallel)-1)
 		stop := make(chan struct{})
 		defer close(stop)
 		go func() {

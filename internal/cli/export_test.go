@@ -1,0 +1,6 @@
+package cli
+
+var (
+	NewParser = newParser
+	Fill      = fill
+)

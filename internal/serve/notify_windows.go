@@ -1,5 +1,0 @@
-package serve
-
-import "errors"
-
-func send(string, string) error { return errors.ErrUnsupported }
