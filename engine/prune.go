@@ -12,10 +12,10 @@ import (
 	"thread/index"
 )
 
-// Retention says which events Prune drops. Exactly one of KeepLast, OlderThan
-// and Acked is set, or the first two: then what either keeps is kept, and a clock
-// that is ahead drops no more than KeepLast allows. Events are dropped from the oldest on, never out of the
-// middle.
+// Retention says which events Prune drops. Exactly one of KeepLast, OlderThan,
+// Acked and Through is set, or the first two: then what either keeps is kept, and a
+// clock that is ahead drops no more than KeepLast allows. Events are dropped from the
+// oldest on, never out of the middle.
 type Retention struct {
 	// KeepLast keeps the newest so many events. Zero keeps none; nil is not set.
 	KeepLast *int64
@@ -26,6 +26,9 @@ type Retention struct {
 	OlderThan time.Time
 	// Acked drops what every consumer has acked; nothing when there is none.
 	Acked bool
+	// Through drops the events up to and including that id, which may not be above
+	// the newest.
+	Through int64
 
 	// Force drops events that a consumer has not acked, too.
 	Force bool
@@ -94,8 +97,17 @@ func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 }
 
 func (r *Retention) validate() error {
-	if some := r.KeepLast != nil || !r.OlderThan.IsZero(); some == r.Acked {
-		return invalidf("one of keep last, older than and acked, or the first two")
+	set := 0
+	for _, is := range []bool{r.KeepLast != nil || !r.OlderThan.IsZero(), r.Acked, r.Through != 0} {
+		if is {
+			set++
+		}
+	}
+	if set != 1 {
+		return invalidf("one of keep last, older than, acked and through, or the first two")
+	}
+	if r.Through < 0 {
+		return invalidf("through is negative")
 	}
 	if r.KeepLast != nil && *r.KeepLast < 0 {
 		return invalidf("keep last is negative")
@@ -108,6 +120,10 @@ func (r *Retention) through(tx *Tx) (int64, error) {
 	switch {
 	case r.Acked:
 		return tx.ackedThrough()
+	case r.Through > tx.st.head:
+		return 0, invalidf("through %d is above the newest id, %d", r.Through, tx.st.head)
+	case r.Through > 0:
+		return r.Through, nil
 	case r.OlderThan.IsZero():
 		return tx.beforeNewest(*r.KeepLast)
 	}

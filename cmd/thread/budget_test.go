@@ -33,23 +33,23 @@ const (
 // exist there. make dist-lite checks thread alone with the flags for the smallest
 // hosts.
 var maxBytes = []struct {
-	target                string // as tools/dist.sh has it
-	thread, serve, sqlite int64  // thread-outbox has the bound of thread-serve
+	target                         string // as tools/dist.sh has it
+	thread, serve, history, sqlite int64  // thread-outbox has the bound of thread-history
 }{
-	{"linux/amd64", 7_700_000, 8_300_000, 11_800_000},
-	{"linux/arm/6", 6_750_000, 7_300_000, 11_100_000},
-	{"linux/arm64", 7_400_000, 8_300_000, 11_500_000},
-	{"linux/386", 7_600_000, 8_300_000, 12_500_000},
-	{"linux/arm/5", 6_750_000, 7_300_000, 11_300_000},
-	{"linux/arm/7", 6_750_000, 7_300_000, 11_300_000},
-	{"linux/riscv64", 8_000_000, 8_500_000, 12_500_000},
-	{"linux/mips", 8_200_000, 8_700_000, 0},
-	{"linux/mipsle", 8_200_000, 8_700_000, 0},
-	{"linux/ppc64le", 8_500_000, 9_000_000, 13_000_000},
-	{"linux/s390x", 8_500_000, 9_000_000, 13_000_000},
-	{"darwin/amd64", 8_500_000, 9_000_000, 13_000_000},
-	{"darwin/arm64", 8_500_000, 9_000_000, 13_000_000},
-	{"freebsd/amd64", 8_500_000, 9_000_000, 13_000_000},
+	{"linux/amd64", 7_700_000, 8_300_000, 8_100_000, 11_800_000},
+	{"linux/arm/6", 6_750_000, 7_300_000, 7_100_000, 11_100_000},
+	{"linux/arm64", 7_400_000, 8_300_000, 8_100_000, 11_500_000},
+	{"linux/386", 7_600_000, 8_300_000, 8_100_000, 12_500_000},
+	{"linux/arm/5", 6_750_000, 7_300_000, 7_100_000, 11_300_000},
+	{"linux/arm/7", 6_750_000, 7_300_000, 7_100_000, 11_300_000},
+	{"linux/riscv64", 8_000_000, 8_500_000, 8_300_000, 12_500_000},
+	{"linux/mips", 8_200_000, 8_700_000, 8_500_000, 0},
+	{"linux/mipsle", 8_200_000, 8_700_000, 8_500_000, 0},
+	{"linux/ppc64le", 8_500_000, 9_000_000, 8_800_000, 13_000_000},
+	{"linux/s390x", 8_500_000, 9_000_000, 8_800_000, 13_000_000},
+	{"darwin/amd64", 8_500_000, 9_000_000, 8_800_000, 13_000_000},
+	{"darwin/arm64", 8_500_000, 9_000_000, 8_800_000, 13_000_000},
+	{"freebsd/amd64", 8_500_000, 9_000_000, 8_800_000, 13_000_000},
 }
 
 // TestBudgets prints what the program takes of a small machine, and fails when it
@@ -85,7 +85,7 @@ func TestBudgets(t *testing.T) {
 		for _, p := range []struct {
 			program string
 			most    int64
-		}{{"thread", b.thread}, {"thread-serve", b.serve}, {"thread-sqlite", b.sqlite}, {"thread-outbox", b.serve}} {
+		}{{"thread", b.thread}, {"thread-serve", b.serve}, {"thread-history", b.history}, {"thread-outbox", b.history}, {"thread-sqlite", b.sqlite}} {
 			st, err := os.Stat(shipped(b.target, p.program))
 			if err != nil {
 				if p.most > 0 || !errors.Is(err, fs.ErrNotExist) {

@@ -5,33 +5,62 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// TestJSONDocument runs the examples of docs/JSON.md and compares the shape of
-// what comes out with what the document shows: keys and their order, kinds of
-// values and the number of objects. The values themselves are examples.
+// TestJSONDocument runs the examples of docs/JSON.md and docs/HISTORY.md, and compares
+// the shape of what comes out with what the document shows: keys and their order, kinds
+// of values and the number of objects. The values themselves are examples. Commands of
+// HISTORY.md without a shape must succeed.
 func TestJSONDocument(t *testing.T) {
-	file, err := os.ReadFile("../../docs/JSON.md")
+	shown := runJSONExamples(t, "JSON.md", false) + runJSONExamples(t, "HISTORY.md", true)
+	for _, v := range allVerbs() {
+		for _, f := range v.Model().Flags {
+			if f.Name == "json" && !regexp.MustCompile(`thread `+v.Name+` .*--json`).MatchString(shown) {
+				t.Errorf("no document has an example of thread %s --json", v.Name)
+			}
+		}
+	}
+}
+
+// runJSONExamples runs the examples of a document, and with all also its commands
+// without a shape, and returns the commands.
+func runJSONExamples(t *testing.T, name string, all bool) (shown string) {
+	file, err := os.ReadFile("../../docs/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	doc := string(file)
-	examples := regexp.MustCompile("(?s)```sh\n(.*?)```\n\n```json\n(.*?)```").FindAllStringSubmatch(doc, -1)
 	dir := t.TempDir()
-	shown := ""
-	for _, example := range examples {
-		script, want := example[1], shape(t, example[2])
+	env := append(os.Environ(), "THREAD_DISPATCH=none")
+	if all {
+		env = append(env, "THREAD_DIR="+filepath.Join(dir, "inbox"))
+	}
+	for _, example := range regexp.MustCompile("(?s)```sh\n(.*?)```(?:\n\n```json\n(.*?)```)?").FindAllStringSubmatch(doc, -1) {
+		script := example[1]
+		if example[2] == "" && !all {
+			continue
+		}
 		shown += script
-		cmd := exec.Command("sh", "-c", script)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "THREAD_DISPATCH=none")
+		cmd := exec.Command("sh", "-ec", script)
+		if !all {
+			cmd.Args[1] = "-c"
+		}
+		cmd.Dir, cmd.Env = dir, env
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.Output() // some examples show what comes with exit code 1
+		if err != nil && all {
+			t.Fatalf("%s%v\n%s", script, err, &stderr)
+		}
+		if example[2] == "" {
+			continue
+		}
+		want := shape(t, example[2])
 		if len(out) == 0 {
 			t.Fatalf("prints nothing: %s%v\n%s", script, err, &stderr)
 		}
@@ -40,17 +69,11 @@ func TestJSONDocument(t *testing.T) {
 		}
 		for _, key := range regexp.MustCompile(`"(\w+)": ?`).FindAllStringSubmatch(example[2], -1) {
 			if !strings.Contains(doc, "`"+key[1]+"`") {
-				t.Errorf("the document does not explain `%s`", key[1])
+				t.Errorf("%s does not explain `%s`", name, key[1])
 			}
 		}
 	}
-	for _, v := range allVerbs() {
-		for _, f := range v.Model().Flags {
-			if f.Name == "json" && !regexp.MustCompile(`thread `+v.Name+` .*--json`).MatchString(shown) {
-				t.Errorf("the document has no example of thread %s --json", v.Name)
-			}
-		}
-	}
+	return shown
 }
 
 // shape returns one line for each key, bracket and value of a JSON text: a value

@@ -194,7 +194,7 @@ func (line *typed) values(name, placeholder, cur string) []candidate {
 func (line *typed) consumers() []candidate {
 	value, given := line.given["thread"]
 	flag := Text{Value: value, Set: given}
-	if useDefaultDir(&flag) != nil {
+	if UseDefaultDir(&flag) != nil {
 		return nil
 	}
 	dir, err := Resolve(flag.Value)

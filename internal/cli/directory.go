@@ -14,10 +14,10 @@ type takesThread interface{ threadFlag() *Text }
 
 func (f *ThreadFlags) threadFlag() *Text { return &f.Thread }
 
-// useDefaultDir fills in a --thread that was not given: THREAD_DIR if that is
+// UseDefaultDir fills in a --thread that was not given: THREAD_DIR if that is
 // set, else the nearest thread from the working directory upwards. A flag that
 // was given always counts, also when it is wrong.
-func useDefaultDir(flag *Text) error {
+func UseDefaultDir(flag *Text) error {
 	if flag.Set {
 		return nil
 	}

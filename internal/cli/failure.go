@@ -27,6 +27,12 @@ func UsageError(what, fix string) error { return &Failure{Code: 2, What: what, F
 // Taken is the failure of an output that would replace a file.
 func Taken(path string) error { return LogicError(path+" already exists", "name a new one") }
 
+// Exited is an end with that exit code and without a message: a command that was run
+// has ended so, and said why itself.
+type Exited int
+
+func (e Exited) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
 // report prints err on stderr and returns the exit code.
 func (a *App) report(err error) int {
 	var r *refusal
@@ -36,6 +42,10 @@ func (a *App) report(err error) int {
 			fmt.Fprint(a.Stderr, r.hint)
 		}
 		return 2
+	}
+	var exited Exited
+	if errors.As(err, &exited) {
+		return int(exited)
 	}
 	f := a.explain(err)
 	if a.Json {

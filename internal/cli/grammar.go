@@ -72,7 +72,7 @@ func (a *App) parse(v *Verb, cmd Command, args []string) error {
 	err := fill(k, args)
 	a.Json = wantsJSON(k.Model.Flags, args)
 	if with, ok := cmd.(takesThread); ok && err == nil {
-		return useDefaultDir(with.threadFlag())
+		return UseDefaultDir(with.threadFlag())
 	}
 	if err == nil || errors.Is(err, errHelp) {
 		return err

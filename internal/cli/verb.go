@@ -26,7 +26,9 @@ type Entry struct {
 	Name  string
 	Build func() *Verb
 
-	Program       string // who has it, when it is not linked in
+	// Program is who has it, when it is not linked in. A Name of one word then also
+	// stands for all verbs of two words that begin with it.
+	Program       string
 	Args, Summary string
 }
 
@@ -46,18 +48,27 @@ type Program struct {
 }
 
 // NewProgram returns the program that has the verbs of all the lists. A verb that is
-// linked in takes the place of the entry that names its program.
+// linked in takes the place of the entry that names its program, and those of a group
+// that of the entry that stands for the group.
 func NewProgram(name string, lists ...[]Entry) *Program {
 	p := &Program{name: name, Entries: slices.Clone(lists[0])}
 	for _, list := range lists[1:] {
 		for _, e := range list {
-			if i := slices.IndexFunc(p.Entries, func(known Entry) bool { return known.Name == e.Name }); i >= 0 {
-				p.Entries[i] = e
-			} else {
+			group, _, _ := strings.Cut(e.Name, " ")
+			i := slices.IndexFunc(p.Entries, func(known Entry) bool {
+				return known.Name == e.Name || known.Build == nil && known.Name == group
+			})
+			switch {
+			case i < 0:
 				p.Entries = append(p.Entries, e)
+			case p.Entries[i].Name == e.Name:
+				p.Entries[i] = e
+			default:
+				p.Entries = slices.Insert(p.Entries, i, e)
 			}
 		}
 	}
+	p.Entries = slices.DeleteFunc(p.Entries, func(e Entry) bool { return e.Build == nil && p.group(e.Name) != nil })
 	return p
 }
 

@@ -16,6 +16,7 @@ var Verbs = []cli.Entry{
 	{Name: "outbox retry", Build: retryVerb},
 	{Name: "outbox stats", Build: statsVerb},
 	{Name: "outbox config", Build: configVerb},
+	{Name: "outbox take", Program: "thread-sqlite", Summary: "Take messages out of an application's own outbox table"},
 	{Name: "notifications", Build: notificationsVerb},
 	{Name: "dm", Build: dmVerb},
 }

@@ -1,0 +1,208 @@
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"thread/event"
+)
+
+// columns goes through the columns of a row in their order. One walk serves both
+// directions, so that what is written and what is read cannot differ.
+type columns struct {
+	decode bool
+	nulls  bool // write the columns that are empty, as null
+	b      []byte
+	in     map[string]json.RawMessage
+	err    error
+}
+
+// name begins a column that has a value.
+func (c *columns) name(name string) {
+	if c.b[len(c.b)-1] != '{' {
+		c.b = append(c.b, ',')
+	}
+	c.b = append(append(append(c.b, '"'), name...), `":`...)
+}
+
+// skip writes a column that is empty.
+func (c *columns) skip(name string) {
+	if c.nulls {
+		c.name(name)
+		c.b = append(c.b, "null"...)
+	}
+}
+
+// take returns the value of a column that is read, nil when it has none.
+func (c *columns) take(name string) json.RawMessage {
+	v := c.in[name]
+	if string(v) == "null" {
+		return nil
+	}
+	return v
+}
+
+// failed remembers the first error.
+func (c *columns) failed(name string, err error) {
+	if err != nil && c.err == nil {
+		c.err = invalidf("column %s: %v", name, err)
+	}
+}
+
+// text is a column of text; "" is null.
+func (c *columns) text(name string, v *string) {
+	switch {
+	case c.decode:
+		*v = ""
+		if raw := c.take(name); raw != nil {
+			c.failed(name, unquote(raw, v))
+		}
+	case *v == "":
+		c.skip(name)
+	default:
+		c.name(name)
+		c.b = event.AppendString(c.b, *v)
+	}
+}
+
+// unquote reads a JSON string; most have no escapes.
+func unquote(raw []byte, v *string) error {
+	if n := len(raw); n >= 2 && raw[0] == '"' {
+		plain := true
+		for _, b := range raw[1 : n-1] {
+			plain = plain && b != '\\' && b >= ' '
+		}
+		if plain {
+			*v = string(raw[1 : n-1])
+			return nil
+		}
+	}
+	return json.Unmarshal(raw, v)
+}
+
+// value is a column of JSON, kept byte for byte; nil is null.
+func (c *columns) value(name string, v *json.RawMessage) {
+	switch {
+	case c.decode:
+		*v = c.take(name)
+	case len(*v) == 0:
+		c.skip(name)
+	default:
+		if !json.Valid(*v) {
+			c.failed(name, errors.New("not JSON"))
+		}
+		c.name(name)
+		c.b = append(c.b, *v...)
+	}
+}
+
+// number is a column that always has a value.
+func (c *columns) number(name string, v *int64) {
+	if !c.decode {
+		c.name(name)
+		c.b = strconv.AppendInt(c.b, *v, 10)
+		return
+	}
+	*v = 0
+	if raw := c.take(name); raw != nil {
+		n, err := strconv.ParseInt(string(raw), 10, 64)
+		*v = n
+		c.failed(name, err)
+	}
+}
+
+// some is number, where 0 is null.
+func (c *columns) some(name string, v *int64) {
+	if !c.decode && *v == 0 {
+		c.skip(name)
+		return
+	}
+	c.number(name, v)
+}
+
+// flag is a column that is true or null.
+func (c *columns) flag(name string, v *bool) {
+	switch {
+	case c.decode:
+		*v = string(c.take(name)) == "true"
+	case *v:
+		c.name(name)
+		c.b = append(c.b, "true"...)
+	default:
+		c.skip(name)
+	}
+}
+
+// at is a column of a time; the zero time is null.
+func (c *columns) at(name string, v *time.Time) {
+	switch {
+	case !c.decode && v.IsZero():
+		c.skip(name)
+	case !c.decode:
+		c.name(name)
+		c.b = append(append(append(c.b, '"'), event.FormatTime(*v)...), '"')
+	default:
+		*v = time.Time{}
+		raw := c.take(name)
+		if raw == nil {
+			return
+		}
+		var s string
+		if err := unquote(raw, &s); err != nil {
+			c.failed(name, err)
+			return
+		}
+		t, err := time.Parse(time.RFC3339, s)
+		*v = t.UTC()
+		c.failed(name, err)
+	}
+}
+
+// appendRow appends the row as a JSON object.
+func appendRow(b []byte, r Row, nulls bool) ([]byte, error) {
+	c := columns{b: append(b, '{'), nulls: nulls}
+	r.columns(&c)
+	return append(c.b, '}'), c.err
+}
+
+// AppendJSON appends the row as a JSON object with all of its columns, those that
+// are empty as null. It returns ErrInvalid for a column of JSON that is none.
+func AppendJSON(b []byte, r Row) ([]byte, error) { return appendRow(b, r, true) }
+
+// ParseJSON fills the row from a JSON object. Columns that it does not have become
+// empty, and others are passed over. The row keeps parts of text.
+func ParseJSON(r Row, text []byte) error {
+	in, err := members(text)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, r.Entity(), err)
+	}
+	c := columns{decode: true, in: in}
+	r.columns(&c)
+	return c.err
+}
+
+// members returns the members of a JSON object, their values as they stand there.
+func members(text []byte) (map[string]json.RawMessage, error) {
+	in := map[string]json.RawMessage{}
+	err := json.Unmarshal(text, &in)
+	return in, err
+}
+
+// SetMember returns the JSON object with the member set, and the others as they
+// were, in the order of their names. A nil object is an empty one; what is no object
+// is kept under "value".
+func SetMember(object json.RawMessage, name string, value any) (json.RawMessage, error) {
+	in := map[string]json.RawMessage{}
+	if len(object) > 0 && json.Unmarshal(object, &in) != nil {
+		in = map[string]json.RawMessage{"value": object}
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	in[name] = raw
+	return json.Marshal(in)
+}

@@ -1,0 +1,202 @@
+package history
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// The table "by" holds the keys of all indexes. A key is
+//
+//	index   1 byte
+//	part    the bytes of a text, a zero byte in it followed by 0xFF,
+//	        and two zero bytes; as often as the index has parts
+//	number  8 bytes, big-endian
+//
+// and its value the id of the row. The number is the order of the rows: that of the
+// history event with which the row came to be, or, in the indexes by the last change,
+// that of the event that changed it last. No clock orders rows.
+const (
+	byWorkspacePath   = 'a' // root_path; by last change
+	byWorkspaceRef    = 'b' // external_ref
+	byWorkspaceStatus = 'c' // status; by last change
+
+	bySessionWorkspace = 'd'
+	bySessionSubject   = 'e'
+	bySessionStatus    = 'f' // by last change
+
+	byMessageSession = 'g'
+	byMessageRun     = 'h'
+
+	byRunSession   = 'i'
+	byRunWorkspace = 'j'
+	byRunInitiator = 'k'
+	byRunStatus    = 'l'
+	byRunParent    = 'm'
+
+	byStepRun       = 'n' // the number is seq
+	byToolRun       = 'o'
+	byToolName      = 'p' // source_type, tool_name
+	byHookRun       = 'q'
+	byActionRun     = 'r'
+	byArtifactRun   = 's'
+	byLimit         = 't'
+	bySessionAll    = 'u'
+	byRunAll        = 'v'
+	byWorkspaceAll  = 'w'
+	byToolAll       = 'x'
+	byHistoryOther  = 'y' // the history events of a workspace that is not the directory's own
+	byRunQueued     = 'A' // session: its queue
+	byRunActive     = 'B' // session
+	byActiveSubject = 'C' // initiator
+	byActiveSpace   = 'D' // workspace
+	byActiveAll     = 'E'
+	byReady         = 'F' // runs that may be started: of a session the first, when none is active
+	byReadyHead     = 'G' // session: the number of its run in byReady; no number of its own
+)
+
+// keys collects the index keys of a row.
+type keys struct {
+	first, latest int64
+	list          [][]byte
+}
+
+// add adds the key of the row in an index ordered by when rows came to be.
+func (k *keys) add(index byte, parts ...string) {
+	k.list = append(k.list, indexKey(index, k.first, parts...))
+}
+
+// some is add for an index that leaves out rows where the part is empty.
+func (k *keys) some(index byte, part string) {
+	if part != "" {
+		k.add(index, part)
+	}
+}
+
+// changed adds the key of the row in an index ordered by the last change.
+func (k *keys) changed(index byte, part string) {
+	if part != "" {
+		k.list = append(k.list, indexKey(index, k.latest, part))
+	}
+}
+
+// prefix returns what the keys of an index with these parts begin with.
+func prefix(index byte, parts ...string) []byte {
+	n := 1 + 8
+	for _, p := range parts {
+		n += len(p) + 2
+	}
+	b := append(make([]byte, 0, n), index)
+	for _, p := range parts {
+		for i := range len(p) {
+			if b = append(b, p[i]); p[i] == 0 {
+				b = append(b, 0xFF)
+			}
+		}
+		b = append(b, 0, 0)
+	}
+	return b
+}
+
+func indexKey(index byte, number int64, parts ...string) []byte {
+	return binary.BigEndian.AppendUint64(prefix(index, parts...), uint64(number))
+}
+
+// after returns the first key behind all that begin with prefix.
+func after(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}
+
+// numberOf returns the number at the end of a key.
+func numberOf(key []byte) int64 {
+	if len(key) < 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(key[len(key)-8:]))
+}
+
+func (r *WorkspaceRow) keys(k *keys) {
+	k.changed(byWorkspacePath, r.RootPath)
+	k.some(byWorkspaceRef, r.ExternalRef)
+	k.changed(byWorkspaceStatus, r.Status)
+	k.add(byWorkspaceAll)
+}
+
+func (r *SessionRow) keys(k *keys) {
+	k.add(bySessionAll)
+	k.add(bySessionWorkspace, r.WorkspaceID)
+	k.some(bySessionSubject, r.SubjectRef)
+	k.changed(bySessionStatus, r.Status)
+}
+
+func (r *MessageRow) keys(k *keys) {
+	k.add(byMessageSession, r.SessionID)
+	k.some(byMessageRun, r.RunID)
+}
+
+func (r *RunRow) keys(k *keys) {
+	k.add(byRunAll)
+	k.add(byRunWorkspace, r.WorkspaceID)
+	k.some(byRunSession, r.SessionID)
+	k.some(byRunInitiator, r.InitiatorRef)
+	k.some(byRunParent, r.ParentRunID)
+	k.add(byRunStatus, r.Status)
+	switch {
+	case r.Status == Queued && r.SessionID == "":
+		k.add(byReady)
+	case r.Status == Queued:
+		k.add(byRunQueued, r.SessionID)
+	case r.Active():
+		k.add(byActiveAll)
+		k.add(byActiveSpace, r.WorkspaceID)
+		k.some(byRunActive, r.SessionID)
+		k.some(byActiveSubject, r.InitiatorRef)
+	}
+}
+
+func (r *StepRow) keys(k *keys) { k.list = append(k.list, indexKey(byStepRun, r.Seq, r.RunID)) }
+
+func (r *ToolCallRow) keys(k *keys) {
+	k.add(byToolAll)
+	k.some(byToolRun, r.RunID)
+	k.add(byToolName, r.SourceType, r.ToolName)
+}
+
+func (r *HookRunRow) keys(k *keys)   { k.some(byHookRun, r.RunID) }
+func (r *ActionRunRow) keys(k *keys) { k.some(byActionRun, r.RunID) }
+func (r *ArtifactRow) keys(k *keys)  { k.some(byArtifactRun, r.RunID) }
+
+// The states of a run.
+const (
+	Queued      = "queued"
+	Running     = "running"
+	WaitingTool = "waiting_tool"
+	Completed   = "completed"
+	Failed      = "failed"
+	Cancelled   = "cancelled"
+	TimedOut    = "timed_out"
+)
+
+// Active reports whether the run has been started and has not ended.
+func (r *RunRow) Active() bool { return r.Status == Running || r.Status == WaitingTool }
+
+// Ended reports whether the run has ended.
+func (r *RunRow) Ended() bool {
+	return r.Status == Completed || r.Status == Failed || r.Status == Cancelled || r.Status == TimedOut
+}
+
+// Duration returns how long the run took, or has taken by now.
+func (r *RunRow) Duration(now time.Time) time.Duration {
+	switch {
+	case r.StartedAt.IsZero():
+		return 0
+	case r.EndedAt.IsZero():
+		return max(0, now.Sub(r.StartedAt))
+	}
+	return max(0, r.EndedAt.Sub(r.StartedAt))
+}

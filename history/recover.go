@@ -1,0 +1,206 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The error codes of runs that recovery has ended.
+const (
+	CodeRecovery    = "worker_recovery_failed"
+	CodeQuarantined = "worker_recovery_quarantined"
+)
+
+// Strategy says what becomes of a run whose worker is gone.
+type Strategy string
+
+const (
+	Fail           Strategy = "fail"            // it has failed
+	RequeueRunning Strategy = "requeue_running" // one that was running is queued again, one that waited for a tool has failed
+	RequeueAll     Strategy = "requeue_all"     // it is queued again
+)
+
+// RecoverOptions say which runs are recovered, and how.
+type RecoverOptions struct {
+	Strategy Strategy      // "" for Fail
+	Every    time.Duration // how often workers beat; 0 for DefaultBeat
+	// Start says that a worker has just started: it waits 30 s at least, or twice
+	// Every, and not three times, as others that started with it may come back.
+	Start bool
+	// MaxAttempts is how often a run is queued again by itself; 0 for 1. After that
+	// it has failed and stays so until someone requeues it: it is quarantined.
+	MaxAttempts int
+}
+
+// Recovery stands in the metadata of a run, as "recovery".
+type Recovery struct {
+	Attempts    int    `json:"attempts"` // how often it was queued again by itself
+	Reason      string `json:"reason"`
+	Strategy    string `json:"strategy,omitempty"`
+	From        string `json:"from,omitempty"` // its status before
+	At          string `json:"at,omitempty"`
+	Attempt     int64  `json:"attempt,omitempty"` // the attempt that was taken away
+	Quarantined bool   `json:"quarantined,omitempty"`
+}
+
+func recoveryOf(row *RunRow) (r Recovery) {
+	var in struct {
+		Recovery Recovery `json:"recovery"`
+	}
+	if json.Unmarshal(row.Metadata, &in) == nil {
+		r = in.Recovery
+	}
+	return r
+}
+
+func recoveredBy(row *RunRow) bool {
+	return row.ErrorCode == CodeRecovery || row.ErrorCode == CodeQuarantined
+}
+
+func stateError(row *RunRow, what string) error {
+	return fmt.Errorf("%w: %q is %s and cannot be %s", ErrState, row.ID, row.Status, what)
+}
+
+// staleAfter returns how long a run may be silent.
+func (o *RecoverOptions) staleAfter(row *RunRow) time.Duration {
+	every := o.Every
+	if every <= 0 {
+		every = DefaultBeat
+	}
+	every = max(every, MinBeat, time.Duration(row.BeatEvery)*time.Millisecond)
+	if o.Start {
+		return max(30*time.Second, 2*every)
+	}
+	return 3 * every
+}
+
+// Recover deals with the active runs whose workers are gone, and returns them as they
+// are now. A supervised run is gone when nobody has its lock, on this host and at
+// once; another one when it has not beaten for three times as long as it should. A run
+// of which no beat is known counts from now on. The transition is made only while the
+// run is still in the attempt and state that was judged.
+func (h *History) Recover(ctx context.Context, o RecoverOptions) (recovered []RunRow, err error) {
+	switch o.Strategy {
+	case "":
+		o.Strategy = Fail
+	case Fail, RequeueRunning, RequeueAll:
+	default:
+		return nil, invalidf("strategy %q is none of fail, requeue_running, requeue_all", string(o.Strategy))
+	}
+	var active []RunRow
+	err = h.View(ctx, func(tx *Tx) error {
+		for _, id := range tx.ids([]byte{byActiveAll}) {
+			var row RunRow
+			if err := tx.must(&row, id); err != nil {
+				return err
+			}
+			active = append(active, row)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range active {
+		row := &active[i]
+		switch v, _ := h.judge(row, o.staleAfter(row)); v {
+		case alive:
+			continue
+		case unknown:
+			_ = h.touch(row.ID) // counts from now; a directory that cannot be written recovers nothing
+			continue
+		}
+		switch done, err := h.recoverOne(ctx, row, &o); {
+		case err != nil:
+			return recovered, err
+		case done:
+			recovered = append(recovered, *row)
+		}
+	}
+	return recovered, nil
+}
+
+// errAlive says that a run has shown that it lives.
+var errAlive = errors.New("the run lives")
+
+// recoverOne makes the transition, unless the run has changed.
+func (h *History) recoverOne(ctx context.Context, row *RunRow, o *RecoverOptions) (bool, error) {
+	err := h.Update(ctx, func(tx *Tx) error {
+		var now RunRow
+		if ok, err := tx.Get(&now, row.ID); err != nil {
+			return err
+		} else if !ok || now.Attempt != row.Attempt || now.Status != row.Status {
+			return errAlive
+		}
+		v, silent := h.judge(&now, o.staleAfter(&now))
+		if v != dead {
+			return errAlive
+		}
+		*row = now
+		return tx.recover(row, o, silent)
+	})
+	if errors.Is(err, errAlive) {
+		return false, nil
+	}
+	if err == nil {
+		h.forget(row.ID)
+	}
+	return err == nil, err
+}
+
+// recover stores what becomes of a run whose worker is gone.
+func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) error {
+	if err := tx.endSteps(row.ID); err != nil {
+		return err
+	}
+	rec := recoveryOf(row)
+	rec.Reason = fmt.Sprintf("no heartbeat for %s", silent.Round(time.Millisecond))
+	if row.Supervised {
+		rec.Reason = "its process has ended"
+	}
+	rec.Strategy, rec.From, rec.At, rec.Attempt = string(o.Strategy), row.Status, tx.now.Format(time.RFC3339), row.Attempt
+	again := o.Strategy == RequeueAll || o.Strategy == RequeueRunning && row.Status == Running
+	code := CodeRecovery
+	if most := max(o.MaxAttempts, 1); again && rec.Attempts >= most {
+		again, rec.Quarantined, code = false, true, CodeQuarantined
+	}
+	switch {
+	case again && !row.CancelRequestedAt.IsZero(): // nobody wants it any more
+		again = false
+		row.Status = Cancelled
+	case again:
+		rec.Attempts++
+		return tx.requeue(row, rec)
+	case !row.CancelRequestedAt.IsZero():
+		row.Status = Cancelled
+	default:
+		row.Status = Failed
+	}
+	row.EndedAt, row.ErrorCode, row.ErrorMessage = tx.now, code, rec.Reason
+	var err error
+	if row.Metadata, err = SetMember(row.Metadata, "recovery", rec); err != nil {
+		return err
+	}
+	return tx.Put(row)
+}
+
+// endSteps marks the steps as failed that a worker which is gone has left running.
+func (tx *Tx) endSteps(run string) error {
+	for _, id := range tx.ids(prefix(byStepRun, run)) {
+		var s StepRow
+		if err := tx.must(&s, id); err != nil {
+			return err
+		}
+		if s.Status != Running {
+			continue
+		}
+		s.Status, s.EndedAt = Failed, tx.now
+		if err := tx.Put(&s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"thread/engine"
+)
+
+// TestHistoryEvents is H-06: every write of a row is one history event of its
+// transaction, with the whole row; deleting a session deletes what hangs on it, in
+// the order of the documents.
+func TestHistoryEvents(t *testing.T) {
+	h := inbox(t)
+	session(t, h, "S")
+	r := one[*Run](t)(h.StartRun(ctx, RunRow{ID: "R", SessionID: "S"}))
+	one[MessageRow](t)(r.Message(ctx, MessageRow{ID: "M", Role: "user", Content: raw(`"hi"`)}))
+	one[StepRow](t)(r.Step(ctx, StepRow{ID: "P", StepType: "x"}))
+	one[ToolCallRow](t)(r.ToolCall(ctx, ToolCallRow{ID: "T", StepID: "P", ToolName: "sh"}))
+	one[HookRunRow](t)(r.HookRun(ctx, HookRunRow{ID: "H", HookName: "h"}))
+	one[ActionRunRow](t)(r.ActionRun(ctx, ActionRunRow{ID: "A", ActionName: "a"}))
+	one[ArtifactRow](t)(r.Artifact(ctx, ArtifactRow{ID: "F", Type: "file"}))
+	if err := h.DeleteSession(ctx, "S"); !errors.Is(err, ErrActive) {
+		t.Error(err)
+	}
+	ok(t, r.End(ctx, End{Status: Completed}))
+	ok(t, h.DeleteSession(ctx, "S"))
+	var got []string
+	for _, c := range all(t, h.Changes(ctx, 0, "")) {
+		if c.Entity == Workspace {
+			continue
+		}
+		if c.Session != "S" || (c.Row == nil) != (c.Op == OpDelete) {
+			t.Errorf("%+v", c)
+		}
+		if c.Op != OpDelete {
+			row := NewRow(c.Entity)
+			if ok(t, ParseJSON(row, c.Row)); *row.id() != c.EntityID {
+				t.Errorf("%+v", c)
+			}
+		}
+		got = append(got, fmt.Sprintf("%s %s %s", c.Op, c.Entity, c.EntityID))
+	}
+	want := `upsert session S
+upsert run R
+upsert session S
+upsert message M
+upsert run_step P
+upsert tool_call T
+upsert hook_run H
+upsert action_run A
+upsert artifact F
+upsert run R
+delete artifact F
+delete action_run A
+delete hook_run H
+delete tool_call T
+delete run_step P
+delete run R
+delete message M
+delete session S`
+	if s := strings.Join(got, "\n"); s != want {
+		t.Errorf("got\n%s", s)
+	}
+	// Subtypes are what a filter asks for.
+	for filter, n := range map[string]int{
+		"type = 'run' AND subtype = 'completed'": 1, "type = 'message' AND subtype = 'user'": 1, "subtype = 'deleted'": 8,
+		"source = 'session:S'": 18, "source = 'workspace'": 1,
+	} {
+		if got := len(all(t, h.Changes(ctx, 0, filter))); got != n {
+			t.Errorf("%s: %d", filter, got)
+		}
+	}
+	if len(contents(t, h)) > 1000 {
+		t.Errorf("left over: %s", contents(t, h))
+	}
+	rebuilt(t, h)
+}
+
+// TestQueries is H-01 and H-20: each index answers in its order.
+func TestQueries(t *testing.T) {
+	h := inbox(t)
+	for _, s := range []SessionRow{{ID: "s1", SubjectRef: "u"}, {ID: "s2", SubjectRef: "v", WorkspaceID: "W"}, {ID: "s3", SubjectRef: "u", Status: "closed"}, {ID: "s4"}} {
+		one[SessionRow](t)(h.StartSession(ctx, s))
+	}
+	if _, err := h.StartSession(ctx, SessionRow{ID: "s1"}); !errors.Is(err, ErrExists) {
+		t.Error(err)
+	}
+	for _, r := range []RunRow{
+		{ID: "r1", SessionID: "s1"}, {ID: "r2", SessionID: "s2"}, {ID: "r3", InitiatorRef: "u"}, {ID: "r4", SessionID: "s1", ParentRunID: "r1"},
+	} {
+		one[*Run](t)(h.StartRun(ctx, r))
+	}
+	ok(t, h.Attach("r3", 1).End(ctx, End{Status: Failed}))
+	var s SessionRow
+	ok(t, h.Get(ctx, &s, "s1"))
+	ok(t, h.Put(ctx, &s)) // changed last
+	for i := range 200 {
+		r := h.Attach("r1", 1)
+		one[MessageRow](t)(h.Attach("r4", 1).Message(ctx, MessageRow{ID: fmt.Sprintf("m%03d", i), Role: "user", Content: raw(`""`)}))
+		if i < 3 {
+			one[ToolCallRow](t)(r.ToolCall(ctx, ToolCallRow{ID: fmt.Sprint("t", i), SourceType: "native", ToolName: []string{"sh", "cat", "sh"}[i]}))
+			one[HookRunRow](t)(r.HookRun(ctx, HookRunRow{ID: fmt.Sprint("h", i), HookName: "h"}))
+			one[ActionRunRow](t)(r.ActionRun(ctx, ActionRunRow{ID: fmt.Sprint("a", i), ActionName: "a"}))
+			one[ArtifactRow](t)(r.Artifact(ctx, ArtifactRow{ID: fmt.Sprint("f", i)}))
+			one[StepRow](t)(r.Step(ctx, StepRow{ID: fmt.Sprint("p", i), Seq: int64(9 - i), StepType: "x"}))
+		}
+	}
+	for what, tt := range map[string][2]string{
+		"sessions":      {ids(t, h.Sessions(ctx, Query{})), "s4 s3 s2 s1 "},
+		"of a subject":  {ids(t, h.Sessions(ctx, Query{Subject: "u"})), "s3 s1 "},
+		"of a status":   {ids(t, h.Sessions(ctx, Query{Status: "active"})), "s1 s2 s4 "}, // s1 and s2 had runs
+		"elsewhere":     {ids(t, h.Sessions(ctx, Query{Workspace: "W"})), "s2 "},
+		"runs":          {ids(t, h.Runs(ctx, Query{})), "r4 r3 r2 r1 "},
+		"of a session":  {ids(t, h.Runs(ctx, Query{Session: "s1"})), "r4 r1 "},
+		"of a user":     {ids(t, h.Runs(ctx, Query{Subject: "u"})), "r4 r3 r1 "},
+		"failed":        {ids(t, h.Runs(ctx, Query{Status: Failed})), "r3 "},
+		"running":       {ids(t, h.Runs(ctx, Query{Status: Running, Oldest: true})), "r1 r2 r4 "},
+		"of a parent":   {ids(t, h.Runs(ctx, Query{Run: "r1"})), "r4 "},
+		"in W":          {ids(t, h.Runs(ctx, Query{Workspace: "W"})), "r2 "},
+		"both":          {ids(t, h.Runs(ctx, Query{Session: "s1", Status: Running, Limit: 1})), "r4 "},
+		"active":        {ids(t, h.Runs(ctx, Query{Active: true})), "r4 r2 r1 "},
+		"steps":         {ids(t, h.Steps(ctx, "r1")), "p2 p1 p0 "},
+		"tools of run":  {ids(t, h.ToolCalls(ctx, Query{Run: "r1"})), "t0 t1 t2 "},
+		"tools by name": {ids(t, h.ToolCalls(ctx, Query{Source: "native", Tool: "sh"})), "t2 t0 "},
+		"hooks":         {ids(t, h.HookRuns(ctx, "r1")), "h0 h1 h2 "},
+		"actions":       {ids(t, h.ActionRuns(ctx, "r1")), "a0 a1 a2 "},
+		"artifacts":     {ids(t, h.Artifacts(ctx, "r1")), "f0 f1 f2 "},
+		"last message":  {ids(t, h.Messages(ctx, Query{Session: "s1", Oldest: true, Limit: 2})), "m199 m198 "},
+	} {
+		if tt[0] != tt[1] {
+			t.Errorf("%s: %q, want %q", what, tt[0], tt[1])
+		}
+	}
+	for _, q := range []Query{{Session: "s1"}, {Run: "r4"}} {
+		list := all(t, h.Messages(ctx, q))
+		if len(list) != 200 || list[0].ID != "m000" || list[199].ID != "m199" {
+			t.Errorf("%d messages", len(list))
+		}
+	}
+	if err := second(first(h.Messages(ctx, Query{}))); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	one[WorkspaceRow](t)(h.SetWorkspace(ctx, "W", func(w *WorkspaceRow) { w.RootPath, w.ExternalRef, w.Kind = "/w", "ext", "chat" }))
+	for _, q := range []WorkspaceQuery{{RootPath: "/w"}, {ExternalRef: "ext"}} {
+		if s := ids(t, h.Workspaces(ctx, q)); s != "W " {
+			t.Errorf("%+v: %q", q, s)
+		}
+	}
+	if n := len(all(t, h.Workspaces(ctx, WorkspaceQuery{Status: "active"}))); n != 2 {
+		t.Errorf("%d workspaces", n)
+	}
+	rebuilt(t, h)
+}
+
+func first[T any](seq func(func(T, error) bool)) (v T, err error) {
+	for v, err = range seq {
+		break
+	}
+	return v, err
+}
+
+// TestCopiedDirectory is H-15: a copy is another workspace, with a new id and the same
+// rows; a directory that was moved, or restored in its place, keeps its id.
+func TestCopiedDirectory(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("cp")
+	}
+	base := t.TempDir()
+	h := openIn(t, base)
+	session(t, h, "S")
+	id := one[WorkspaceRow](t)(h.Workspace(ctx)).ID
+	at := func(name string) WorkspaceRow {
+		t.Helper()
+		h := reopen(t, filepath.Join(base, name))
+		if s := ids(t, h.Sessions(ctx, Query{})); s != "S " {
+			t.Errorf("%s: %q", name, s)
+		}
+		rebuilt(t, h)
+		w := one[WorkspaceRow](t)(h.Workspace(ctx))
+		if again := one[WorkspaceRow](t)(reopen(t, filepath.Join(base, name)).Workspace(ctx)); again.ID != w.ID || !again.Own {
+			t.Errorf("%s is bound twice: %s, %s", name, text(&w), text(&again))
+		}
+		if root, _ := filepath.EvalSymlinks(filepath.Join(base, name)); w.RootPath != root {
+			t.Errorf("%s", text(&w))
+		}
+		return w
+	}
+	cp := func(from, to string) {
+		t.Helper()
+		if out, err := exec.Command("cp", "-a", filepath.Join(base, from), filepath.Join(base, to)).CombinedOutput(); err != nil {
+			t.Fatalf("%s", out)
+		}
+	}
+	if w := at("inbox"); w.ID != id {
+		t.Errorf("%s", text(&w))
+	}
+	cp("inbox", "copy")
+	if w := at("copy"); w.ID == id || w.ID == "" {
+		t.Errorf("a copy is the same workspace: %s", text(&w))
+	}
+	ok(t, os.Rename(filepath.Join(base, "inbox"), filepath.Join(base, "moved")))
+	if w := at("moved"); w.ID != id {
+		t.Errorf("a move made another workspace: %s", text(&w))
+	}
+	cp("moved", "backup")
+	ok(t, os.RemoveAll(filepath.Join(base, "moved")))
+	ok(t, os.Rename(filepath.Join(base, "backup"), filepath.Join(base, "moved")))
+	if w := at("moved"); w.ID != id {
+		t.Errorf("a restore made another workspace: %s", text(&w))
+	}
+}
+
+// TestNothingYet: reading makes nothing, and a directory that is no thread is refused.
+func TestNothingYet(t *testing.T) {
+	h := inbox(t)
+	if n := len(all(t, h.Runs(ctx, Query{}))); n != 0 {
+		t.Error(n)
+	}
+	if _, _, err := h.Claim(ctx); !errors.Is(err, ErrNoneReady) {
+		t.Error(err)
+	}
+	if _, err := h.Recover(ctx, RecoverOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(h.Dir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("reading made a history: %v", err)
+	}
+	if _, err := Open(ctx, t.TempDir()); !errors.Is(err, engine.ErrNotThread) {
+		t.Error(err)
+	}
+}
+
+// TestFollow is H-11: whoever follows gets every history event once and in order, with
+// writers at work all the time, and goes on after the last one that it had.
+func TestFollow(t *testing.T) {
+	h := inbox(t)
+	const writers, each = 3, 30
+	session(t, h, "S")
+	for w := range writers {
+		go func() {
+			for i := range each {
+				if err := h.Put(ctx, &MessageRow{ID: fmt.Sprintf("%d-%d", w, i), SessionID: "S", Role: "user", Content: raw(`""`)}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	seen := map[string]bool{}
+	last := int64(0)
+	for len(seen) < writers*each {
+		following, cancel := context.WithTimeout(ctx, time.Minute)
+		n := 0
+		for c, err := range h.Follow(following, last, "source = 'session:S' AND type = 'message'") {
+			ok(t, err)
+			if c.ID <= last || seen[c.EntityID] {
+				t.Fatalf("%d %s after %d", c.ID, c.EntityID, last)
+			}
+			last, seen[c.EntityID] = c.ID, true
+			if n++; n == 7 || len(seen) == writers*each { // the connection breaks
+				break
+			}
+		}
+		cancel()
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := first(h.Follow(ended, last, "")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestPrune is H-25: pruning drops old history events and keeps every row, in its
+// order, by writing it again as replace.
+func TestPrune(t *testing.T) {
+	c := newClock()
+	h := inbox(t, WithClock(c.Now))
+	session(t, h, "S")
+	for i := range 30 {
+		r := one[*Run](t)(h.StartRun(ctx, RunRow{ID: fmt.Sprintf("r%02d", i), SessionID: "S"}))
+		ok(t, r.End(ctx, End{Status: Completed}))
+		c.add(time.Hour)
+	}
+	before := contents(t, h)
+	count := len(all(t, h.Changes(ctx, 0, "")))
+	old := engine.Retention{OlderThan: c.Now().Add(-10 * time.Hour), DryRun: true}
+	dry, replaced, err := h.Prune(ctx, old)
+	if ok(t, err); dry.Dropped == 0 || replaced == 0 || len(all(t, h.Changes(ctx, 0, ""))) != count {
+		t.Errorf("%+v, %d", dry, replaced)
+	}
+	old.DryRun = false
+	done, again, err := h.Prune(ctx, old)
+	if ok(t, err); done.Dropped != dry.Dropped || again != replaced {
+		t.Errorf("%+v, %d; it said %+v, %d", done, again, dry, replaced)
+	}
+	if now := contents(t, h); now != before {
+		t.Errorf("was %s\nis %s", before, now)
+	}
+	rebuilt(t, h)
+	if n := len(all(t, h.Changes(ctx, 0, ""))); n != count-int(done.Dropped)+int(replaced) {
+		t.Errorf("%d events", n)
+	}
+	ops := map[string]int64{}
+	for _, c := range all(t, h.Changes(ctx, 0, "")) {
+		ops[c.Op]++
+	}
+	if ops[OpReplace] != replaced || replaced != 21 { // 20 runs and the workspace; the session changed since
+		t.Errorf("%v, %d", ops, replaced)
+	}
+}

@@ -1,0 +1,284 @@
+package history
+
+import (
+	"context"
+	"errors"
+
+	"thread/history"
+	"thread/internal/cli"
+)
+
+// steered prints the run as it is after a change.
+func steered(ctx context.Context, a *cli.App, h *history.History, id string, asJSON bool) error {
+	var row history.RunRow
+	if err := h.Get(ctx, &row, id); err != nil {
+		return err
+	}
+	return put(a, asJSON, &row, runLine(&row))
+}
+
+type runBeatCmd struct {
+	runFlags
+	cli.JSONFlag
+}
+
+func runBeatVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run beat", Args: "[run]", Summary: "Say that a run lives",
+		Details: `Writes nothing to the history. Exit code 3 says that the run is to be cancelled:
+its worker then ends it with thread run end --status cancelled.`,
+		Examples: `while sleep 5; do thread run beat --thread ./inbox "$R" || break; done &`,
+		Grammar:  func() cli.Command { return new(runBeatCmd) },
+	}
+}
+
+// cancelledCode is the exit code that says that a run is to be cancelled.
+const cancelledCode = 3
+
+func (c *runBeatCmd) Run(ctx context.Context, a *cli.App) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		r, err := c.attach(h)
+		if err != nil {
+			return err
+		}
+		err = r.BeatOnce(ctx)
+		if errors.Is(err, history.ErrCancelled) {
+			f := &cli.Failure{Code: cancelledCode, What: err.Error(), Fix: "end it with thread run end --status cancelled"}
+			return f
+		}
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return steered(ctx, a, h, r.ID(), true)
+		}
+		return nil
+	})
+}
+
+type runSwitchCmd struct {
+	runFlags
+	To cli.Text `required:"" placeholder:"AGENT" help:"The agent that goes on."`
+	cli.JSONFlag
+}
+
+func runSwitchVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run switch", Args: "[run]", Summary: "Let another agent go on with a run",
+		Details:  `The agent of the run, how often it was switched, and the agent of the session change in one commit.`,
+		Examples: `thread run switch --thread ./inbox --to reviewer "$R"`,
+		Grammar:  func() cli.Command { return new(runSwitchCmd) },
+	}
+}
+
+func (c *runSwitchCmd) Run(ctx context.Context, a *cli.App) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		r, err := c.attach(h)
+		if err != nil {
+			return err
+		}
+		if err := r.Switch(ctx, c.To.Value); err != nil {
+			return err
+		}
+		return steered(ctx, a, h, r.ID(), c.JSON)
+	})
+}
+
+type runCancelCmd struct {
+	cli.ThreadFlags
+	RunID cli.Text `arg:"" name:"run" help:"The id of the run."`
+	cli.JSONFlag
+}
+
+func runCancelVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run cancel", Args: "<run>", Summary: "Ask a run to end",
+		Details: `A queued run is cancelled at once. One that runs under thread run exec or thread run
+work gets SIGTERM, and SIGKILL 10 s later; any other one learns of it by its next
+thread run beat.`,
+		Examples: `thread run cancel --thread ./inbox "$R"`,
+		Grammar:  func() cli.Command { return new(runCancelCmd) },
+	}
+}
+
+func (c *runCancelCmd) Run(ctx context.Context, a *cli.App) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		row, err := h.Cancel(ctx, c.RunID.Value)
+		if err != nil {
+			return err
+		}
+		return put(a, c.JSON, &row, runLine(&row))
+	})
+}
+
+type runEndCmd struct {
+	runFlags
+	Status  cli.Text `required:"" placeholder:"STATUS" help:"completed, failed, cancelled or timed_out."`
+	Code    cli.Text `name:"error-code" placeholder:"CODE" help:"What kind of error it was."`
+	Message cli.Text `name:"error" placeholder:"TEXT" help:"What went wrong."`
+	cli.JSONFlag
+}
+
+func runEndVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run end", Args: "[run]", Summary: "Record that a run has ended",
+		Examples: `thread run end --thread ./inbox --status failed --error "no answer" "$R"`,
+		Grammar:  func() cli.Command { return new(runEndCmd) },
+	}
+}
+
+func (c *runEndCmd) Run(ctx context.Context, a *cli.App) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		r, err := c.attach(h)
+		if err != nil {
+			return err
+		}
+		if err := r.End(ctx, history.End{Status: c.Status.Value, ErrorCode: c.Code.Value, ErrorMessage: c.Message.Value}); err != nil {
+			return err
+		}
+		return steered(ctx, a, h, r.ID(), c.JSON)
+	})
+}
+
+type runRequeueCmd struct {
+	cli.ThreadFlags
+	RunID cli.Text `arg:"" name:"run" help:"The id of the run."`
+	cli.JSONFlag
+}
+
+func runRequeueVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run requeue", Args: "<run>", Summary: "Queue a run again that has failed or timed out",
+		Examples: `thread run requeue --thread ./inbox "$R"`,
+		Grammar:  func() cli.Command { return new(runRequeueCmd) },
+	}
+}
+
+func (c *runRequeueCmd) Run(ctx context.Context, a *cli.App) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		row, err := h.Requeue(ctx, c.RunID.Value)
+		if err != nil {
+			return err
+		}
+		return put(a, c.JSON, &row, runLine(&row))
+	})
+}
+
+type runRecoverCmd struct {
+	cli.ThreadFlags
+	recoverFlags
+	Start bool     `help:"As a worker that has just started: runs may have been silent for 30 s."`
+	Every cli.Text `placeholder:"DURATION" help:"How often runs say that they live (default 5s): three times that is too long."`
+	cli.JSONFlag
+}
+
+func runRecoverVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run recover", Summary: "Deal with the runs whose workers are gone",
+		Details: `Prints those that it found. A run of thread run exec or thread run work is gone when
+its process has ended; any other one when it was silent for 15 s. What its worker
+still tries to record afterwards is refused. After as many attempts as allowed, a
+run stays failed until thread run requeue.`,
+		Examples: `thread run recover --thread ./inbox --strategy requeue_all`,
+		Grammar:  func() cli.Command { return new(runRecoverCmd) },
+	}
+}
+
+func (c *runRecoverCmd) Run(ctx context.Context, a *cli.App) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	o.Start = c.Start
+	if c.Every.Set {
+		if o.Every, err = cli.ParseDuration("--every", c.Every.Value); err != nil {
+			return err
+		}
+	}
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		list, err := h.Recover(ctx, o)
+		for i := range list {
+			if err := put(a, c.JSON, &list[i], runLine(&list[i])); err != nil {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+type runListCmd struct {
+	cli.ThreadFlags
+	Session cli.Text `placeholder:"ID" help:"Only those of this session."`
+	Parent  cli.Text `placeholder:"RUN" help:"Only those that this run has started."`
+	Subject cli.Text `placeholder:"REF" help:"Only those for this subject."`
+	Status  cli.Text `placeholder:"STATUS" help:"Only those of this status."`
+	Active  bool     `help:"Only those that have been started and have not ended."`
+	Failed  bool     `help:"Only those that have failed."`
+	Oldest  bool     `help:"Oldest first."`
+	Limit   cli.Text `placeholder:"N" help:"At most so many."`
+	cli.JSONFlag
+}
+
+func runListVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run list", Summary: "List recorded runs, newest first",
+		Examples: `thread run list --thread ./inbox --failed --limit 10
+thread run list --thread ./inbox --session S --json | jq -r .status`,
+		Grammar: func() cli.Command { return new(runListCmd) },
+	}
+}
+
+func (c *runListCmd) Run(ctx context.Context, a *cli.App) error {
+	limit, err := limitOf(c.Limit)
+	if err != nil {
+		return err
+	}
+	q := history.Query{Session: c.Session.Value, Run: c.Parent.Value, Subject: c.Subject.Value, Status: c.Status.Value, Active: c.Active, Oldest: c.Oldest, Limit: limit}
+	if c.Failed {
+		q.Status = history.Failed
+	}
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		for r, err := range h.Runs(ctx, q) {
+			if err != nil {
+				return err
+			}
+			if err := put(a, c.JSON, &r, runLine(&r)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+type runShowCmd struct {
+	cli.ThreadFlags
+	RunID cli.Text `arg:"" name:"run" help:"The id of the run."`
+	Step  cli.Text `placeholder:"N" help:"Only this step, with all that went in and came out."`
+	cli.JSONFlag
+}
+
+func runShowVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "run show", Args: "<run>", Summary: "Show a run with all that it did",
+		Details: `With --json one object per row: the run, then its steps, calls of tools, hooks,
+actions, artifacts, messages and the runs that it started, each with the member
+entity before its columns.`,
+		Examples: `thread run show --thread ./inbox "$R"
+thread run show --thread ./inbox --step 3 --json "$R" | jq .input.request`,
+		Grammar: func() cli.Command { return new(runShowCmd) },
+	}
+}
+
+func (c *runShowCmd) Run(ctx context.Context, a *cli.App) error {
+	step := int64(0)
+	if c.Step.Set {
+		n, ok := cli.ParseNumber(c.Step.Value)
+		if !ok || n < 1 {
+			return cli.UsageError("--step "+c.Step.Value+" is not a number from 1", "give the number of a step")
+		}
+		step = n
+	}
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		return show(ctx, a, h, c.RunID.Value, step, c.JSON)
+	})
+}

@@ -1,0 +1,117 @@
+package history
+
+import (
+	"context"
+
+	"thread/history"
+	"thread/internal/cli"
+)
+
+type workspaceSetCmd struct {
+	cli.ThreadFlags
+	ID       cli.Text `arg:"" optional:"" name:"workspace" help:"The id of another workspace than that of the directory; made when it is new."`
+	Name     cli.Text `placeholder:"NAME" help:"Its name."`
+	Ref      cli.Text `name:"external-ref" placeholder:"REF" help:"What another system calls it."`
+	Root     cli.Text `name:"root-path" placeholder:"DIR" help:"Where its files are."`
+	Policy   cli.Text `name:"execution-policy" placeholder:"TEXT" help:"How its runs may be executed."`
+	Status   cli.Text `placeholder:"STATUS" help:"Its status, active when it is new."`
+	Kind     cli.Text `placeholder:"KIND" help:"project or chat. A chat workspace has no mirror in its root."`
+	Metadata cli.Text `placeholder:"JSON" help:"More about it."`
+	cli.JSONFlag
+}
+
+func workspaceSetVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "workspace set", Args: "[workspace]", Summary: "Describe a workspace",
+		Details:  `A thread directory is one workspace, unless it is told of more.`,
+		Examples: `thread workspace set --thread ./inbox --name shop --kind project`,
+		Grammar:  func() cli.Command { return new(workspaceSetCmd) },
+	}
+}
+
+func (c *workspaceSetCmd) Run(ctx context.Context, a *cli.App) error {
+	metadata, err := jsonText("--metadata", c.Metadata)
+	if err != nil {
+		return err
+	}
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		w, err := h.SetWorkspace(ctx, c.ID.Value, func(w *history.WorkspaceRow) {
+			set(&w.Name, c.Name)
+			set(&w.ExternalRef, c.Ref)
+			set(&w.RootPath, c.Root)
+			set(&w.ExecutionPolicy, c.Policy)
+			set(&w.Status, c.Status)
+			set(&w.Kind, c.Kind)
+			if c.Metadata.Set {
+				w.Metadata = metadata
+			}
+		})
+		if err != nil {
+			return err
+		}
+		return put(a, c.JSON, &w, workspaceLine(&w))
+	})
+}
+
+func workspaceLine(w *history.WorkspaceRow) string {
+	own := ""
+	if w.Own {
+		own = "this directory's"
+	}
+	return line(w.ID, w.Name, w.Kind, w.Status, w.RootPath, labelled("ref", w.ExternalRef), own)
+}
+
+type workspaceShowCmd struct {
+	cli.ThreadFlags
+	ID cli.Text `arg:"" optional:"" name:"workspace" help:"The id of another workspace than that of the directory."`
+	cli.JSONFlag
+}
+
+func workspaceShowVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "workspace show", Args: "[workspace]", Summary: "Show a workspace",
+		Details:  `That of the directory is there with the first row that is recorded.`,
+		Examples: `thread workspace show --thread ./inbox --json`,
+		Grammar:  func() cli.Command { return new(workspaceShowCmd) },
+	}
+}
+
+func (c *workspaceShowCmd) Run(ctx context.Context, a *cli.App) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		var w history.WorkspaceRow
+		if err := h.Get(ctx, &w, c.ID.Value); err != nil {
+			return err
+		}
+		return put(a, c.JSON, &w, workspaceLine(&w))
+	})
+}
+
+type workspaceListCmd struct {
+	cli.ThreadFlags
+	Root   cli.Text `name:"root-path" placeholder:"DIR" help:"Only those with this root."`
+	Ref    cli.Text `name:"external-ref" placeholder:"REF" help:"Only those that another system calls so."`
+	Status cli.Text `placeholder:"STATUS" help:"Only those of this status."`
+	cli.JSONFlag
+}
+
+func workspaceListVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "workspace list", Summary: "List workspaces, those that changed last first",
+		Examples: `thread workspace list --thread ./inbox`,
+		Grammar:  func() cli.Command { return new(workspaceListCmd) },
+	}
+}
+
+func (c *workspaceListCmd) Run(ctx context.Context, a *cli.App) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		for w, err := range h.Workspaces(ctx, history.WorkspaceQuery{RootPath: c.Root.Value, ExternalRef: c.Ref.Value, Status: c.Status.Value}) {
+			if err != nil {
+				return err
+			}
+			if err := put(a, c.JSON, &w, workspaceLine(&w)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
