@@ -43,13 +43,15 @@ type execution struct {
 	code    int64 // -1: by a signal
 	killed  bool  // by SIGINT, as a terminal sends it to all
 	timeout bool
-	out     []byte // the end of its stdout
-	errors  []byte // the end of its stderr
+
+	cancelled bool
+	out       []byte // the end of its stdout
+	errors    []byte // the end of its stderr
 }
 
 // exec runs the handler once. The error says that it could not be started.
 func (r *relay) exec(command []string, d *delivery) (x execution, err error) {
-	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	ctx, cancel := d.running, context.CancelFunc(func() {})
 	if r.settings.Timeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, r.settings.Timeout)
 	}
@@ -62,6 +64,9 @@ func (r *relay) exec(command []string, d *delivery) (x execution, err error) {
 	cmd.Env = r.environment(d)
 	cmd.Stdin = strings.NewReader(d.payload + "\n")
 	if err := cmd.Start(); err != nil {
+		if d.running.Err() != nil {
+			return execution{code: -1, cancelled: true}, nil
+		}
 		return x, err
 	}
 	reached("running")
@@ -70,6 +75,7 @@ func (r *relay) exec(command []string, d *delivery) (x execution, err error) {
 		return x, err
 	}
 	x = execution{code: int64(cmd.ProcessState.ExitCode()), out: out.b, errors: stderr.b, timeout: errors.Is(ctx.Err(), context.DeadlineExceeded)}
+	x.cancelled = d.running.Err() != nil
 	if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		x.code, x.killed = -1, w.Signal() == syscall.SIGINT
 	}
@@ -120,6 +126,8 @@ func (r *relay) environment(d *delivery) []string {
 func (x *execution) problem(timeout time.Duration) string {
 	text := "exit " + strconv.FormatInt(x.code, 10)
 	switch {
+	case x.cancelled:
+		text = "its run was cancelled"
 	case x.timeout:
 		text = fmt.Sprintf("ended after the timeout of %v", timeout)
 	case x.code < 0:
@@ -156,7 +164,7 @@ func (r *relay) judge(x *execution) (Receipt, engine.Result) {
 	text := x.problem(r.settings.Timeout)
 	result := engine.Result{Verdict: engine.Failed, ExitCode: x.code}
 	switch {
-	case x.code == exitDataErr:
+	case x.code == exitDataErr, x.cancelled:
 		result.Verdict = engine.Rejected
 	case x.code == exitTempFail:
 		result.Verdict = engine.Deferred

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +73,8 @@ type delivery struct {
 	payload  string
 	decision Decision
 	runID    string
-	receipt  *Receipt // nil: nothing was run
+	running  context.Context // ends when the run is cancelled
+	receipt  *Receipt        // nil: nothing was run
 }
 
 type relay struct {
@@ -281,11 +283,14 @@ func (r *relay) trigger(ctx context.Context, d *delivery) (result engine.Result,
 		r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, noHandler)
 		return engine.Result{Verdict: engine.Deferred, ExitCode: -1, Error: noHandler}, nil
 	}
-	if r.Recorder != nil {
-		d.runID, err = r.Recorder.Begin(context.WithoutCancel(ctx), Run{TriggerType: "message", TriggerRef: m.EventID, TraceID: m.TraceID,
-			ThreadID: m.ThreadID.String(), Agent: m.TargetUserID.String(), Attempt: d.attempt})
+	d.running = context.WithoutCancel(ctx)
+	if r.Recorder != nil && r.settings.RecordRuns {
+		d.running, d.runID, err = r.Recorder.Begin(d.running, Run{TriggerType: "message", TriggerRef: m.EventID, TraceID: m.TraceID,
+			ThreadID: m.ThreadID.String(), Agent: m.TargetUserID.String(), Attempt: d.attempt, Message: json.RawMessage(d.payload)})
 		if err != nil {
-			return result, fmt.Errorf("%w: its run could not be recorded: %w", ErrCommand, err)
+			text := "its run could not be started: " + err.Error()
+			r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, text)
+			return engine.Result{Verdict: engine.Deferred, ExitCode: -1, Error: text}, nil
 		}
 	}
 	run := r.run
@@ -308,7 +313,8 @@ func (r *relay) trigger(ctx context.Context, d *delivery) (result engine.Result,
 	}
 	if d.runID != "" {
 		receipt.RunID = &d.runID
-		if err := r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: receipt, ExitCode: x.code, Output: x.out, Errors: x.errors}); err != nil {
+		if err := r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: receipt, ExitCode: x.code, Output: x.out, Errors: x.errors,
+			Cancelled: x.cancelled, TimedOut: x.timeout}); err != nil {
 			r.Log(true, "outbox: event_id=%s trace_id=%s: the end of run %s could not be recorded: %v", m.EventID, m.TraceID, d.runID, err)
 		}
 	}

@@ -321,14 +321,22 @@ type recorder struct {
 	begun []Run
 	ended []RunEnd
 	fail  error
+
+	cancel bool // each run at once
 }
 
-func (r *recorder) Begin(_ context.Context, run Run) (string, error) {
+func (r *recorder) Begin(ctx context.Context, run Run) (context.Context, string, error) {
 	if r.fail != nil {
-		return "", r.fail
+		return ctx, "", r.fail
 	}
+	if r.cancel {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		cancel()
+	}
+	run.Message = nil
 	r.begun = append(r.begun, run)
-	return fmt.Sprint("run_", len(r.begun)), nil
+	return ctx, fmt.Sprint("run_", len(r.begun)), nil
 }
 
 func (r *recorder) End(_ context.Context, id string, e RunEnd) error {
@@ -342,7 +350,8 @@ func (r *recorder) End(_ context.Context, id string, e RunEnd) error {
 // O-14, O-15: only what triggers is a run, whose id is the receipt's; it and the
 // receipt have the trace.
 func TestRuns(t *testing.T) {
-	th := newThread(t)
+	c := newClock()
+	th := newThread(t, engine.WithClock(c.Now))
 	m := reply(1)
 	m.TraceID, m.EventID = "trc_x", "evt_x"
 	in := insert(t, th, m)
@@ -355,20 +364,33 @@ func TestRuns(t *testing.T) {
 			Log: func(_ bool, format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }})
 	}
 	rec.fail = errors.New("disk full")
-	if _, err := relayOnce(); !errors.Is(err, ErrCommand) {
-		t.Errorf("a run that cannot be recorded: %v", err)
+	if _, err := relayOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, th, in.ID); got.Status != Pending || got.RetryCount != 0 || *got.Error != "its run could not be started: disk full" {
+		t.Errorf("a run that cannot be recorded: %+v", got)
 	}
 	rec.fail = nil
+	c.move(time.Minute)
 	if _, err := relayOnce(); err != nil {
 		t.Fatal(err)
 	}
 	want := Run{TriggerType: "message", TriggerRef: "evt_x", TraceID: "trc_x", ThreadID: "101", Agent: "5", Attempt: 1}
-	if len(rec.begun) != 1 || rec.begun[0] != want || len(rec.ended) != 1 || !strings.HasPrefix(string(rec.ended[0].Output), "run_1\n") || rec.ended[0].Receipt.Status != Accepted {
+	if len(rec.begun) != 1 || fmt.Sprint(rec.begun[0]) != fmt.Sprint(want) || len(rec.ended) != 1 || !strings.HasPrefix(string(rec.ended[0].Output), "run_1\n") || rec.ended[0].Receipt.Status != Accepted {
 		t.Fatalf("got %+v, %+v", rec.begun, rec.ended)
 	}
 	got := get(t, th, in.ID)
 	if *got.RunID != "run_1" || *got.Receipts[0].RunID != "run_1" || got.Receipts[0].TraceID != "trc_x" {
 		t.Errorf("got %+v", got)
+	}
+	// One that is cancelled has failed for good.
+	rec.cancel = true
+	in = insert(t, th, reply(2))
+	if _, err := Relay(ctx, th, Options{Recorder: rec, Command: []string{"sh", "-c", "exec sleep 600"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, th, in.ID); got.Status != Failed || !rec.ended[1].Cancelled || rec.ended[1].TimedOut {
+		t.Errorf("a run that is cancelled: %+v, %+v", got, rec.ended[1])
 	}
 	if all := strings.Join(log, "\n"); !strings.Contains(all, "trace_id=trc_x") || !strings.Contains(all, "run_id=run_1") {
 		t.Errorf("the log: %s", all)

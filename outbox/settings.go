@@ -18,6 +18,8 @@ type Settings struct {
 	Handler string        `json:"handler"` // a shell command; "" for none
 	Timeout time.Duration `json:"timeout"` // of one run of the handler; 0 for none
 
+	RecordRuns bool `json:"record_runs"` // each run of the handler is kept by the relay's Recorder
+
 	MaxAttempts  int64         `json:"max_attempts"`  // failures that make a record failed
 	Backoff      time.Duration `json:"backoff"`       // after the first failure; it doubles
 	MaxBackoff   time.Duration `json:"max_backoff"`   // bounds it
@@ -26,7 +28,7 @@ type Settings struct {
 
 // DefaultSettings returns the settings of a thread that nobody has set any in.
 func DefaultSettings() Settings {
-	return Settings{MentionTriggers: true, MaxAttempts: 5, Backoff: time.Second, MaxBackoff: 5 * time.Minute, DedupeWindow: 24 * time.Hour}
+	return Settings{MentionTriggers: true, RecordRuns: true, MaxAttempts: 5, Backoff: time.Second, MaxBackoff: 5 * time.Minute, DedupeWindow: 24 * time.Hour}
 }
 
 const (

@@ -17,6 +17,7 @@ type configCmd struct {
 	Mention  cli.Text `name:"mention-triggers" placeholder:"on|off" help:"Run an agent that is mentioned (default on)."`
 	Self     cli.Text `name:"self-action" placeholder:"on|off" help:"Let what users do to themselves count (default off)."`
 	Feedback cli.Text `name:"feedback-notifies" placeholder:"on|off" help:"Make a notification of each feedback (default off)."`
+	Record   cli.Text `name:"record-runs" placeholder:"on|off" help:"Keep each run of the handler in the history (default on); see thread run list."`
 	Attempts cli.Text `name:"max-attempts" placeholder:"N" help:"How many failures make a message failed (default 5); for relays that start after this."`
 	Backoff  cli.Text `placeholder:"DURATION" help:"The wait after the first failure (default 1s); it doubles."`
 	Longest  cli.Text `name:"max-backoff" placeholder:"DURATION" help:"The longest wait (default 5m)."`
@@ -47,6 +48,7 @@ func (c *configCmd) change() (changes []func(*outbox.Settings), err error) {
 		{"--mention-triggers", c.Mention, func(s *outbox.Settings) *bool { return &s.MentionTriggers }},
 		{"--self-action", c.Self, func(s *outbox.Settings) *bool { return &s.SelfAction }},
 		{"--feedback-notifies", c.Feedback, func(s *outbox.Settings) *bool { return &s.FeedbackNotifies }},
+		{"--record-runs", c.Record, func(s *outbox.Settings) *bool { return &s.RecordRuns }},
 	} {
 		if !f.text.Set {
 			continue
@@ -121,14 +123,15 @@ func (c *configCmd) Run(ctx context.Context, a *cli.App) error {
 			Mention  bool   `json:"mention_triggers"`
 			Self     bool   `json:"self_action"`
 			Feedback bool   `json:"feedback_notifies"`
+			Record   bool   `json:"record_runs"`
 			Attempts int64  `json:"max_attempts"`
 			Backoff  string `json:"backoff"`
 			Longest  string `json:"max_backoff"`
 			Window   string `json:"dedupe_window"`
-		}{s.Handler, s.Timeout.String(), s.MentionTriggers, s.SelfAction, s.FeedbackNotifies, s.MaxAttempts, s.Backoff.String(), s.MaxBackoff.String(), s.DedupeWindow.String()})
+		}{s.Handler, s.Timeout.String(), s.MentionTriggers, s.SelfAction, s.FeedbackNotifies, s.RecordRuns, s.MaxAttempts, s.Backoff.String(), s.MaxBackoff.String(), s.DedupeWindow.String()})
 	}
-	return a.Out.Text(fmt.Sprintf("handler: %s\ntimeout: %v\nmention-triggers: %s\nself-action: %s\nfeedback-notifies: %s\nmax-attempts: %d\nbackoff: %v\nmax-backoff: %v\ndedupe-window: %v\n",
-		cli.Printable(s.Handler), s.Timeout, onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), s.MaxAttempts, s.Backoff, s.MaxBackoff, s.DedupeWindow))
+	return a.Out.Text(fmt.Sprintf("handler: %s\ntimeout: %v\nmention-triggers: %s\nself-action: %s\nfeedback-notifies: %s\nrecord-runs: %s\nmax-attempts: %d\nbackoff: %v\nmax-backoff: %v\ndedupe-window: %v\n",
+		cli.Printable(s.Handler), s.Timeout, onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), onOff(s.RecordRuns), s.MaxAttempts, s.Backoff, s.MaxBackoff, s.DedupeWindow))
 }
 
 func onOff(on bool) string {

@@ -58,7 +58,11 @@ func (c *relayCmd) Run(ctx context.Context, a *cli.App) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	log := jsonlog.OpenLog(a.Dir)
-	o := outbox.Options{Mode: outbox.Follow, Command: c.Command, Stdout: a.Out.W, Stderr: a.Stderr}
+	runs, err := newRecorder(ctx, a.Dir)
+	if err != nil {
+		return err
+	}
+	o := outbox.Options{Mode: outbox.Follow, Recorder: runs, Command: c.Command, Stdout: a.Out.W, Stderr: a.Stderr}
 	if c.JSON {
 		o.Stdout = a.Stderr
 	}
