@@ -50,19 +50,22 @@ var permitted = map[string]string{
 
 	"thread/handlers": "thread/engine thread/internal/dispatch",
 	"thread/history":  "thread/engine thread/event thread/internal/watch thread/lock",
+	"thread/outbox":   "thread/engine thread/event thread/internal/watch thread/lock",
 
 	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock github.com/coreos/go-systemd/v22/daemon github.com/prometheus/client_golang golang.org/x/sys",
 
 	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/store thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 
 	"thread/internal/verb/core":    "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/fsck thread/internal/target thread/internal/watch thread/jsonlog",
-	"thread/internal/verb/sqlite":  "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target",
+	"thread/internal/verb/sqlite":  "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target thread/outbox",
 	"thread/internal/verb/history": "thread/engine thread/event thread/history thread/internal/cli",
+	"thread/internal/verb/outbox":  "thread/engine thread/history thread/internal/cli thread/internal/dispatch thread/internal/watch thread/jsonlog thread/outbox",
 	"thread/internal/verb/serve":   "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane github.com/coreos/go-systemd/v22/daemon gopkg.in/natefinch/lumberjack.v2",
 
 	"thread/cmd/thread":         "thread/internal/cli thread/internal/verb",
 	"thread/cmd/thread-sqlite":  "thread/internal/cli thread/internal/verb/sqlite",
 	"thread/cmd/thread-history": "thread/internal/cli thread/internal/verb/history",
+	"thread/cmd/thread-outbox":  "thread/internal/cli thread/internal/verb/outbox",
 	"thread/cmd/thread-serve":   "thread/internal/cli thread/internal/verb/serve",
 
 	"thread/internal/survive":       "", // tests only
@@ -96,9 +99,10 @@ func TestImportsPointDown(t *testing.T) {
 func TestProgramsLink(t *testing.T) {
 	const tests = "testing pgregory.net/rapid github.com/rogpeppe/go-internal "
 	for program, unwanted := range map[string]string{
-		"thread":         "net/http thread/compat thread/history thread/internal/serve modernc.org github.com/prometheus github.com/coreos",
-		"thread-history": "net/http thread/compat thread/internal/serve modernc.org github.com/prometheus github.com/coreos",
-		"thread-sqlite":  "net/http thread/internal/serve github.com/prometheus github.com/coreos",
+		"thread":         "net/http thread/compat thread/history thread/internal/serve thread/outbox modernc.org github.com/prometheus github.com/coreos",
+		"thread-history": "net/http thread/compat thread/internal/serve thread/outbox modernc.org github.com/prometheus github.com/coreos",
+		"thread-outbox":  "net/http thread/compat thread/internal/serve modernc.org github.com/prometheus github.com/coreos",
+		"thread-sqlite":  "net/http thread/history thread/internal/serve github.com/prometheus github.com/coreos",
 		"thread-serve":   "thread/compat modernc.org",
 	} {
 		for _, dep := range goList(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/"+program) {

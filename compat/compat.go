@@ -35,6 +35,11 @@ var (
 	// ErrNotMirror is returned for something in the place of a mirror that is not
 	// a mirror of that thread.
 	ErrNotMirror = errors.New("not a mirror of this thread")
+	// ErrNoTable is returned for a table that cannot be an outbox: it is not there, has
+	// no rowid, or lacks a column.
+	ErrNoTable = errors.New("no such outbox table")
+	// ErrTableBusy is returned when others keep the file of a Table locked.
+	ErrTableBusy = errors.New("the SQLite database is busy")
 )
 
 const (

@@ -32,3 +32,33 @@ func (*Mirror) Follow(context.Context, func(int64, error) error) error { return 
 
 // Close does nothing.
 func (*Mirror) Close() error { return nil }
+
+// Table cannot be had.
+type Table struct{}
+
+// TableRow is a row of one.
+type TableRow struct {
+	RowID  int64
+	Values map[string]any
+}
+
+// Mark says what a row becomes.
+type Mark struct {
+	Row           *TableRow
+	Status, Error string
+}
+
+// OpenTable returns ErrNoSQLite.
+func OpenTable(context.Context, string, string, ...string) (*Table, error) { return nil, ErrNoSQLite }
+
+// Has returns false.
+func (*Table) Has(string) bool { return false }
+
+// Pending returns ErrNoSQLite.
+func (*Table) Pending(context.Context, int) ([]TableRow, error) { return nil, ErrNoSQLite }
+
+// Mark returns ErrNoSQLite.
+func (*Table) Mark(context.Context, []Mark) (int64, error) { return 0, ErrNoSQLite }
+
+// Close does nothing.
+func (*Table) Close() error { return nil }

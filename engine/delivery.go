@@ -64,6 +64,12 @@ type Policy struct {
 	// Backoff returns the wait after the n-th failure in a row, n from 1; nil is no
 	// wait.
 	Backoff func(n int64) time.Duration
+	// Unordered gives out what is due first, and lets nothing wait for an event that
+	// has failed. Limit is 1 then.
+	Unordered bool
+	// OnSettled is called in the transaction that stores a result, whoever's delivery
+	// it was; its error calls that off. May be nil.
+	OnSettled func(tx *Tx, s *Settled) error
 }
 
 // Result says how a delivery ended.
@@ -71,6 +77,9 @@ type Result struct {
 	Verdict  Verdict
 	ExitCode int64  // -1 when there is none
 	Error    string // for people, kept with the event
+	// NotBefore is when the event is tried again if it has not succeeded, in place of
+	// Policy.Backoff; zero for that. Postponed needs it.
+	NotBefore time.Time
 }
 
 // Verdict is what a result means for the events of a delivery.
@@ -82,6 +91,7 @@ const (
 	Rejected                 // makes a single event a dead letter; a group is split
 	Deferred                 // tried again later, nothing is counted
 	Returned                 // as if it had never been out: the delivery was called off
+	Postponed                // a single event is not to be tried before NotBefore; nothing is noted
 )
 
 // interrupted is the result of a delivery whose user was killed.
@@ -113,9 +123,12 @@ func (tx *Tx) settle(consumer string, p *Policy, d *store.Delivery, ids []int64,
 	case Deferred:
 		l := failuresOf(d, d.First)
 		fail(&l, r, now, false)
-		l.NextAt = now.Add(p.Backoff(l.Deferrals))
-		d.Failing, d.Letter = d.First, l
-		return undecided, nil
+		l.NextAt = r.notBefore(now, p, l.Deferrals)
+		return undecided, tx.wait(consumer, p, d, l)
+	case Postponed:
+		l := failuresOf(d, d.First)
+		postpone(&l, &r, now)
+		return undecided, tx.wait(consumer, p, d, l)
 	}
 	if !single {
 		d.Suspect = d.Last
@@ -126,9 +139,8 @@ func (tx *Tx) settle(consumer string, p *Policy, d *store.Delivery, ids []int64,
 	l := failuresOf(d, d.First)
 	fail(&l, r, now, true)
 	if r.Verdict == Failed && l.Round < p.MaxAttempts {
-		l.NextAt = now.Add(p.Backoff(l.Round))
-		d.Failing, d.Letter = d.First, l
-		return undecided, nil
+		l.NextAt = r.notBefore(now, p, l.Round)
+		return undecided, tx.wait(consumer, p, d, l)
 	}
 	clearFailures(d)
 	if err := tx.passOver(consumer, d, d.First, []int64{d.First}); err != nil {
@@ -182,12 +194,15 @@ func (tx *Tx) settleRetry(consumer string, p *Policy, d *store.Delivery, r Resul
 		return acked, tx.s.Delete(store.Retries, key)
 	case Deferred:
 		fail(&l, r, now, false)
-		l.NextAt = now.Add(p.Backoff(l.Deferrals))
+		l.NextAt = r.notBefore(now, p, l.Deferrals)
+		return undecided, tx.putLetter(store.Retries, consumer, d.First, &l)
+	case Postponed:
+		postpone(&l, &r, now)
 		return undecided, tx.putLetter(store.Retries, consumer, d.First, &l)
 	}
 	fail(&l, r, now, true)
 	if r.Verdict == Failed && l.Round < p.MaxAttempts {
-		l.NextAt = now.Add(p.Backoff(l.Round))
+		l.NextAt = r.notBefore(now, p, l.Round)
 		return undecided, tx.putLetter(store.Retries, consumer, d.First, &l)
 	}
 	if err := tx.s.Delete(store.Retries, key); err != nil {

@@ -37,6 +37,7 @@ type Feed struct {
 	policy   Policy
 	out      Delivery
 	waits    waits
+	due      dueList // of an unordered feed
 
 	// Dead counts the events that became dead letters by what was stored through
 	// this feed; LastDead is the id of the latest.
@@ -62,6 +63,9 @@ func (t *Thread) Feed(consumer string, p Policy) *Feed {
 	p.Limit, p.MaxAttempts = max(1, p.Limit), max(1, p.MaxAttempts)
 	if p.Backoff == nil {
 		p.Backoff = func(int64) time.Duration { return 0 }
+	}
+	if p.Unordered {
+		p.Limit = 1
 	}
 	return &Feed{t: t, consumer: consumer, policy: p, waits: waits{}}
 }
@@ -153,17 +157,34 @@ func (f *Feed) count(became outcome, id int64) {
 // settle stores r for the delivery that this feed has given out, or, when there
 // is none, the end of the one that somebody else has left.
 func (f *Feed) settle(tx *Tx, state *store.Delivery, r *Result) (outcome, error) {
-	switch {
-	case state.Count == 0:
+	if state.Count == 0 {
 		return undecided, nil
-	case r != nil && f.out.number == state.Number:
-		ids := make([]int64, len(f.out.Events))
+	}
+	result, ids := interrupted, []int64(nil)
+	own := r != nil && f.out.number == state.Number
+	if own {
+		result, ids = *r, make([]int64, len(f.out.Events))
 		for i := range ids {
 			ids[i] = f.out.Events[i].ID
 		}
-		return tx.settle(f.consumer, &f.policy, state, ids, *r)
 	}
-	return tx.settle(f.consumer, &f.policy, state, nil, interrupted)
+	s := Settled{First: state.First, Last: state.Last, Result: result, Interrupted: !own}
+	single := state.Count == 1
+	became, err := tx.settle(f.consumer, &f.policy, state, ids, result)
+	if err != nil {
+		return became, err
+	}
+	s.Acked, s.Dead = became == acked, became == diedOut
+	if single && !s.Acked {
+		stands, l, serr := tx.standing(f.consumer, s.First)
+		if s.Failures, err = failures(&l), serr; err == nil && stands == Waiting && f.policy.Unordered {
+			f.add(s.First, &l, tx.now())
+		}
+	}
+	if err == nil && f.policy.OnSettled != nil {
+		err = f.policy.OnSettled(tx, &s)
+	}
+	return became, err
 }
 
 // choice is the search for the next delivery, in one or more transactions.
@@ -212,12 +233,13 @@ func (l *choice) choose(tx *Tx, state *store.Delivery) (Delivery, error) {
 		return Delivery{}, err
 	}
 	now := tx.now()
-	e, letter, at, err := tx.nextRetry(s.Consumer, p.From(), now, l.feed.waits)
+	e, letter, at, err := l.feed.nextRetry(tx, state, p.From(), now)
 	if err != nil {
 		return Delivery{}, err
 	}
-	if e.ID != 0 {
-		return Delivery{Events: []event.Event{e}, Attempt: letter.Attempts + 1, Retry: true}, nil
+	retry := Delivery{Events: []event.Event{e}, Attempt: letter.Attempts + 1, Retry: true}
+	if e.ID != 0 && !l.feed.policy.Unordered {
+		return retry, nil
 	}
 	l.notBefore = at
 	failing := state.Failing > p.From()
@@ -239,6 +261,9 @@ func (l *choice) choose(tx *Tx, state *store.Delivery) (Delivery, error) {
 	events, err := r.slice(tx)
 	if err != nil {
 		return Delivery{}, err
+	}
+	if e.ID != 0 && precedes(&letter, events, !r.done()) {
+		return retry, nil
 	}
 	if len(events) == 0 {
 		l.pos, l.done = r.after, r.done()

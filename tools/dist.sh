@@ -59,7 +59,7 @@ target() {
 	IFS=/ read -r GOOS GOARCH variant <<<"$1"
 	export GOOS GOARCH
 	unset GOARM GOMIPS
-	flags=() programs=(thread thread-serve thread-history thread-sqlite)
+	flags=() programs=(thread thread-serve thread-history thread-outbox thread-sqlite)
 	case $GOARCH in
 	arm)
 		export GOARM=$variant
@@ -68,7 +68,7 @@ target() {
 	mips*)
 		# Routers have no floating point unit; modernc.org/sqlite does not know them.
 		export GOMIPS=softfloat
-		flags=("${small[@]}") programs=(thread thread-serve thread-history)
+		flags=("${small[@]}") programs=(thread thread-serve thread-history thread-outbox)
 		;;
 	esac
 }

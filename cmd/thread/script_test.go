@@ -18,6 +18,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/verb/core"
 	"thread/internal/verb/history"
+	"thread/internal/verb/outbox"
 	"thread/internal/verb/serve"
 	"thread/internal/verb/sqlite"
 	"time"
@@ -28,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected outputs in the scripts")
 
 // whole is the program with every verb linked in.
-var whole = cli.NewProgram("thread", core.Verbs, sqlite.Verbs, history.Verbs, serve.Verbs)
+var whole = cli.NewProgram("thread", core.Verbs, outbox.Verbs, sqlite.Verbs, history.Verbs, serve.Verbs)
 
 func allVerbs() (all []*cli.Verb) {
 	for i := range whole.Entries {
@@ -45,13 +46,14 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"thread": func() {
 			if os.Getenv(bundledEnv) != "" {
-				cli.Main("thread", core.Verbs, sqlite.Verbs, history.Verbs, serve.Verbs)
+				cli.Main("thread", core.Verbs, outbox.Verbs, sqlite.Verbs, history.Verbs, serve.Verbs)
 			}
 			cli.Main("thread", core.Verbs)
 		},
 		"thread-history": func() { cli.Main("thread-history", history.Verbs) },
 		"thread-sqlite":  func() { cli.Main("thread-sqlite", sqlite.Verbs) },
 		"thread-serve":   func() { cli.Main("thread-serve", serve.Verbs) },
+		"thread-outbox":  func() { cli.Main("thread-outbox", outbox.Verbs) },
 	})
 }
 

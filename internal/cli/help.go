@@ -37,13 +37,18 @@ func (a *App) help(args []string) error {
 	}
 	if len(topic) == 1 {
 		if group := a.program.group(topic[0]); group != nil {
-			var texts []string
+			var texts, elsewhere []string
 			for _, e := range group {
-				if e.Build == nil {
-					return a.become(e, []string{"help", topic[0]})
+				if e.Build != nil {
+					texts = append(texts, e.Build().Help(textColumns(a.Out.W)))
+				} else {
+					elsewhere = append(elsewhere, "Usage: thread "+e.Name+" [flags]\n\n"+e.Summary+"; see thread "+e.Name+" --help.\n")
 				}
-				texts = append(texts, e.Build().Help(textColumns(a.Out.W)))
 			}
+			if len(texts) == 0 {
+				return a.become(group[0], []string{"help", topic[0]})
+			}
+			texts = append(texts, elsewhere...)
 			return a.Out.Text(strings.Join(texts, "\n"))
 		}
 		if path := a.external(topic[0]); path != "" {

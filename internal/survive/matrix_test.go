@@ -56,6 +56,10 @@ func (s *started) try(t *testing.T, p point) error {
 		missed.Add(1)
 		return nil
 	}
+	if strings.Contains(r.stderr, "runtime: unexpected error while checking standard file descriptor") {
+		missed.Add(1) // it met Go's own look at its descriptors
+		return nil
+	}
 	if p.call == "write" && r.code == 1 && r.stderr == "" {
 		r.stderr = "Error: the fault met the error itself\n"
 	}

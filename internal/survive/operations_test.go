@@ -16,7 +16,7 @@ import (
 )
 
 // operation is one command whose every step is made to fail. In the arguments D
-// stands for the thread directory and S for another one, its source, which from
+// stands for the thread directory, sqlite:D for the database app.db in it, and S for another one, its source, which from
 // makes when dir is that.
 type operation struct {
 	name  string
@@ -325,6 +325,8 @@ func (s *started) command() []string {
 			args[i] = s.dir
 		case "S":
 			args[i] = s.source
+		case "sqlite:D":
+			args[i] = "sqlite:" + filepath.Join(s.dir, "app.db")
 		}
 	}
 	return args

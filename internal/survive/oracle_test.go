@@ -76,6 +76,11 @@ func read(dir string) (c content, err error) {
 	for _, p := range s.Progress {
 		c.rest += fmt.Sprintf("\n%q %d", p.Consumer, p.LastAcked)
 	}
+	outboxed, err := readOutbox(th)
+	if err != nil {
+		return c, err
+	}
+	c.rest += outboxed
 	delayed, err := th.Delayed(ctx, 0)
 	if err != nil {
 		return c, err

@@ -8,4 +8,5 @@ var Verbs = []cli.Entry{
 	{Name: "import", Build: importVerb},
 	{Name: "export", Build: exportVerb},
 	{Name: "mirror", Build: mirrorVerb},
+	{Name: "outbox take", Build: takeVerb},
 }

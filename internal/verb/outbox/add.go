@@ -1,0 +1,112 @@
+package outbox
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/internal/cli"
+	"thread/outbox"
+)
+
+type addCmd struct {
+	cli.ThreadFlags
+	Message cli.Text `required:"" placeholder:"FILE" help:"The message, a JSON object in this file, - for stdin; or the object itself."`
+	Delay   cli.Text `placeholder:"DURATION" help:"Hand it on after this time at the earliest, for example 10m."`
+	At      cli.Text `name:"available-at" placeholder:"TIME" help:"Hand it on at this time at the earliest, for example 2026-01-31T09:00:00Z."`
+	cli.JSONFlag
+}
+
+func addVerb() *cli.Verb {
+	return &cli.Verb{
+		Name:    "outbox add",
+		Summary: "Store a message in the outbox",
+		Details: `Exit code 0 means that the message survives a loss of power and will be handed on
+at least once. Printed is its event_id; that of the first one, and the word
+duplicate, when its event_id was ever stored or its dedupe key within the window.
+Then a relay is started, as after any push. See docs/OUTBOX.md.`,
+		Examples: `thread outbox add --thread ./inbox --message reply.json
+echo "$message" | thread outbox add --thread ./inbox --message - --json
+thread outbox add --thread ./inbox --message '{"event_type":"thread.created","thread_id":101}'`,
+		Grammar: func() cli.Command { return new(addCmd) },
+	}
+}
+
+func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	m, err := c.message(a)
+	if err != nil {
+		return err
+	}
+	var in outbox.Inserted
+	err = t.Update(ctx, func(tx *engine.Tx) (err error) {
+		in, err = outbox.Insert(tx, m)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !in.Duplicate {
+		a.NotStarted("outbox add: the message is stored", cli.Wake(ctx, t, outbox.Source))
+	}
+	if c.JSON {
+		return done(a, printJSON(a, struct {
+			EventID   string `json:"event_id"`
+			ID        int64  `json:"id"`
+			Duplicate bool   `json:"duplicate"`
+			TraceID   string `json:"trace_id"`
+			DedupeKey string `json:"dedupe_key"`
+		}{in.EventID, in.ID, in.Duplicate, in.TraceID, in.DedupeKey}))
+	}
+	if in.Duplicate {
+		return done(a, a.Out.Text(in.EventID+"\tduplicate\n"))
+	}
+	return done(a, a.Out.Text(in.EventID+"\n"))
+}
+
+// message reads the message and when it is available.
+func (c *addCmd) message(a *cli.App) (m outbox.Message, err error) {
+	var text []byte
+	switch from := c.Message.Value; {
+	case from == "":
+		return m, cli.UsageError("--message is empty", "name a file, or - for stdin")
+	case strings.HasPrefix(strings.TrimSpace(from), "{"):
+		text = []byte(from)
+	case from == "-":
+		text, err = io.ReadAll(io.LimitReader(a.Stdin, outbox.MaxMessageBytes+1))
+	default:
+		var f *os.File
+		if f, err = os.Open(from); err == nil {
+			defer f.Close()
+			text, err = io.ReadAll(io.LimitReader(f, outbox.MaxMessageBytes+1))
+		}
+	}
+	if err != nil {
+		return m, cli.UsageError("--message cannot be read: "+err.Error(), "name a file with a JSON object, or - for stdin")
+	}
+	if m, err = outbox.ParseMessage(text); err != nil {
+		return m, err
+	}
+	switch {
+	case c.Delay.Set && c.At.Set:
+		return m, cli.UsageError("--delay and --available-at exclude each other", "give one of them")
+	case c.Delay.Set:
+		delay, err := cli.ParseDuration("--delay", c.Delay.Value)
+		if err != nil {
+			return m, err
+		}
+		m.AvailableAt = time.Now().Add(delay)
+	case c.At.Set:
+		if m.AvailableAt, err = time.Parse(time.RFC3339, c.At.Value); err != nil {
+			return m, cli.UsageError("--available-at "+c.At.Value+" is not a time", "give it as 2026-01-31T09:00:00Z")
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,41 @@
+// Package outbox has the verbs of thread-outbox: outbox, notifications and dm.
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+
+	"thread/internal/cli"
+)
+
+// Verbs are the verbs of thread-outbox.
+var Verbs = []cli.Entry{
+	{Name: "outbox add", Build: addVerb},
+	{Name: "outbox relay", Build: relayVerb},
+	{Name: "outbox list", Build: listVerb},
+	{Name: "outbox retry", Build: retryVerb},
+	{Name: "outbox stats", Build: statsVerb},
+	{Name: "outbox config", Build: configVerb},
+	{Name: "outbox take", Program: "thread-sqlite", Summary: "Take messages out of an application's own outbox table"},
+	{Name: "notifications", Build: notificationsVerb},
+	{Name: "dm", Build: dmVerb},
+}
+
+// done turns an error of printing into a warning: what it is about is stored, and a
+// caller who sees the command fail would do it again.
+func done(a *cli.App, err error) error {
+	if err == nil {
+		err = a.Out.Flush()
+	}
+	if err != nil && !errors.Is(err, cli.ErrReaderGone) {
+		a.Warn("it is done, but could not be printed: %v", err)
+	}
+	return nil
+}
+
+// printJSON prints v as one line of JSON.
+func printJSON(a *cli.App, v any) error {
+	enc := json.NewEncoder(&a.Out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

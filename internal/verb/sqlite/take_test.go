@@ -1,0 +1,259 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"thread/compat"
+	"thread/engine"
+	"thread/internal/cli"
+	"thread/outbox"
+)
+
+// TestMain is also the program that the test kills: with TAKE_ARGS set it takes,
+// says on stdout when it has reached the place that TAKE_KILL_AT counts, and waits
+// there for its death.
+func TestMain(m *testing.M) {
+	args := os.Getenv("TAKE_ARGS")
+	if args == "" {
+		os.Exit(m.Run())
+	}
+	at, _ := strconv.Atoi(os.Getenv("TAKE_KILL_AT"))
+	n := 0
+	reached = func(place string) {
+		if n++; n == at {
+			fmt.Println("reached", place)
+			time.Sleep(time.Hour) // a deadlock would end the program
+		}
+	}
+	os.Exit(cli.NewProgram("thread-sqlite", Verbs).Run(strings.Split(args, "\n"), os.Stdin, os.Stdout, os.Stderr))
+}
+
+const outboxSQL = `CREATE TABLE event_outbox (id INTEGER PRIMARY KEY, event_id TEXT UNIQUE, event_type TEXT NOT NULL, thread_id INTEGER NOT NULL, comment_id INTEGER,
+  target_user_id INTEGER, target_user_type TEXT, actor_user_id INTEGER, payload TEXT, status TEXT NOT NULL DEFAULT 'pending', retry_count INTEGER NOT NULL DEFAULT 0,
+  available_at TEXT DEFAULT CURRENT_TIMESTAMP, error TEXT, created_at TEXT DEFAULT CURRENT_TIMESTAMP, dedupe_key TEXT)`
+
+func newTable(t *testing.T, statements ...string) (file string, db *sql.DB) {
+	t.Helper()
+	if !compat.Available {
+		t.Skip("no SQLite on this host")
+	}
+	file = filepath.Join(t.TempDir(), "app.db")
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	for _, s := range append([]string{outboxSQL}, statements...) {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file, db
+}
+
+func newThread(t *testing.T) *engine.Thread {
+	t.Helper()
+	t.Setenv("THREAD_DISPATCH", "none")
+	th, err := engine.Init(filepath.Join(t.TempDir(), "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return th
+}
+
+func run(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = cli.NewProgram("thread-sqlite", Verbs).Run(args, strings.NewReader(""), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func records(t *testing.T, th *engine.Thread) (list []outbox.Record) {
+	t.Helper()
+	err := th.View(context.Background(), func(tx *engine.Tx) (err error) {
+		list, err = outbox.List(tx, outbox.Query{Limit: 1 << 20})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func statuses(t *testing.T, db *sql.DB) (list []string) {
+	t.Helper()
+	rows, err := db.Query(`SELECT status FROM event_outbox ORDER BY rowid`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// O-02, O-06: an application's rows come into the thread once each, with the values
+// they have, in their order, and are marked.
+func TestTake(t *testing.T) {
+	file, db := newTable(t,
+		`INSERT INTO event_outbox (event_id, event_type, thread_id, comment_id, target_user_id, target_user_type, actor_user_id, payload, dedupe_key)
+		 VALUES ('e1', 'comment.replied', 9007199254740993, 8801, 5, 'agent', 12, '{"content_preview":"Hi","depth":2,"big":12345678901234567890}', 'reply:8801:5')`,
+		`INSERT INTO event_outbox (event_id, event_type, thread_id, payload) VALUES ('e2', 'thread.created', 7, 'not an object')`,
+		`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e3', 'reply', 7)`,
+		`INSERT INTO event_outbox (event_id, event_type, thread_id, status) VALUES ('e4', 'thread.created', 8, 'processed')`,
+		`INSERT INTO event_outbox (event_id, event_type, thread_id, comment_id, target_user_id, actor_user_id, dedupe_key) VALUES ('e5', 'like.created', 7, 8801, 5, 12, 'reply:8801:5')`,
+		`INSERT INTO event_outbox (event_id, event_type, thread_id, available_at) VALUES ('e6', 'thread.created', 9, '2100-01-01 00:00:00')`,
+		`INSERT INTO event_outbox (event_type, thread_id) VALUES ('thread.created', 10)`)
+	th := newThread(t)
+	code, out, errs := run("outbox", "take", "--thread", th.Dir(), "--from", "sqlite:"+file, "--batch", "2")
+	if code != 0 || out != "Took 3 messages; 1 were duplicates, 2 were refused\n" || !strings.Contains(errs, "the row 7 is not a message: the row has no event_id") {
+		t.Fatalf("%d: %s%s", code, out, errs)
+	}
+	if got, want := strings.Join(statuses(t, db), " "), "processed processed failed processed processed processed failed"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var problem string
+	if err := db.QueryRow(`SELECT error FROM event_outbox WHERE event_id = 'e3'`).Scan(&problem); err != nil || !strings.Contains(problem, `event_type "reply" is not one of`) {
+		t.Errorf("got %s, %v", problem, err)
+	}
+	list := records(t, th)
+	if len(list) != 3 || list[0].EventID != "e1" || list[1].EventID != "e2" || list[2].EventID != "e6" {
+		t.Fatalf("got %+v", list)
+	}
+	for _, want := range []string{`"thread_id":9007199254740993`, `"content_preview":"Hi"`, `"depth":2`, `"big":12345678901234567890`, `"dedupe_key":"reply:8801:5"`} {
+		if !strings.Contains(string(list[0].Payload), want) {
+			t.Errorf("no %s in %s", want, list[0].Payload)
+		}
+	}
+	if !strings.Contains(string(list[1].Payload), `"payload":"not an object"`) || list[2].AvailableAt != "2100-01-01T00:00:00.000Z" {
+		t.Errorf("got %s, %s", list[1].Payload, list[2].AvailableAt)
+	}
+
+	// Rows without an event_id, when their source has a name; and those that were taken before.
+	if _, err := db.Exec(`UPDATE event_outbox SET status = 'pending' WHERE event_id IS NULL OR event_id IN ('e1', 'e2')`); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs = run("outbox", "take", "--thread", th.Dir(), "--from", "sqlite:"+file, "--source-name", "forum", "--json")
+	if code != 0 || out != `{"taken":1,"duplicates":2,"refused":0}`+"\n" {
+		t.Fatalf("%d: %s%s", code, out, errs)
+	}
+	if list := records(t, th); len(list) != 4 || list[3].EventID != "forum:7" {
+		t.Errorf("got %+v", list)
+	}
+}
+
+// What cannot be taken is refused, and changes nothing.
+func TestTakeRefuses(t *testing.T) {
+	file, db := newTable(t, `CREATE VIEW v AS SELECT * FROM event_outbox`, `CREATE TABLE other (x)`,
+		`CREATE TABLE bare (event_type TEXT PRIMARY KEY, status TEXT) WITHOUT ROWID`,
+		`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e', 'thread.created', 1)`)
+	th := newThread(t)
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{1, "PostgreSQL yet", []string{"--from", "postgres://localhost/app"}},
+		{2, "is not sqlite:FILE", []string{"--from", "app.db"}},
+		{2, "is not sqlite:FILE", []string{"--from", "sqlite:"}},
+		{1, "no such file", []string{"--from", "sqlite:" + text + ".none"}},
+		{1, "is not a SQLite database", []string{"--from", "sqlite:" + text}},
+		{1, "has no table", []string{"--from", "sqlite:" + file, "--table", "nothing"}},
+		{1, "has no table", []string{"--from", "sqlite:" + file, "--table", "v"}},
+		{1, "has no column event_type", []string{"--from", "sqlite:" + file, "--table", "other"}},
+		{1, "has no rowid", []string{"--from", "sqlite:" + file, "--table", "bare"}},
+		{2, "--batch", []string{"--from", "sqlite:" + file, "--batch", "0"}},
+	} {
+		code, out, errs := run(append([]string{"outbox", "take", "--thread", th.Dir()}, c.args...)...)
+		if code != c.code || out != "" || !strings.HasPrefix(errs, "Error: ") || !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%q: %d, %s%s", c.args, code, out, errs)
+		}
+	}
+	if got := statuses(t, db); got[0] != "pending" || len(records(t, th)) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// O-02: wherever a take is killed, between the two commits too, the next one leaves
+// each row in the thread exactly once, in order, and marked.
+func TestKilledTake(t *testing.T) {
+	const rows = 6
+	var insert []string
+	for i := range rows {
+		insert = append(insert, fmt.Sprintf(`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e%d', 'thread.created', %d)`, i, i))
+	}
+	places := map[string]int{}
+	for n := 1; ; n++ {
+		file, db := newTable(t, insert...)
+		th := newThread(t)
+		args := []string{"outbox", "take", "--thread", th.Dir(), "--from", "sqlite:" + file, "--batch", "2"}
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "TAKE_ARGS="+strings.Join(args, "\n"), fmt.Sprint("TAKE_KILL_AT=", n))
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		place, killed := strings.CutPrefix(strings.TrimSpace(line), "reached ")
+		if killed {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cmd.Wait(); (err != nil) != killed {
+			t.Fatalf("%s: %v", line, err)
+		}
+		// What is marked is stored, always.
+		stored := len(records(t, th))
+		for i, s := range statuses(t, db) {
+			if s == "processed" && i >= stored {
+				t.Errorf("killed at %s (%d): row %d is marked, but only %d are stored", place, n, i, stored)
+			}
+		}
+		if code, out, errs := run(args...); code != 0 {
+			t.Fatalf("killed at %s (%d): %s%s", place, n, out, errs)
+		}
+		var got []string
+		for _, r := range records(t, th) {
+			got = append(got, r.EventID)
+		}
+		if !slices.Equal(got, []string{"e0", "e1", "e2", "e3", "e4", "e5"}) || slices.Contains(statuses(t, db), "pending") {
+			t.Errorf("killed at %s (%d): got %v, %v", place, n, got, statuses(t, db))
+		}
+		if !killed {
+			break
+		}
+		places[place]++
+	}
+	for _, place := range []string{"read", "stored", "marked"} {
+		if places[place] != rows/2 {
+			t.Errorf("%d deaths at %s", places[place], place)
+		}
+	}
+}

@@ -1,0 +1,331 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/watch"
+	"thread/lock"
+)
+
+// Mode says when a relay ends.
+type Mode int
+
+const (
+	Once       Mode = iota // when nothing is due
+	UntilEmpty             // when nothing is pending; what waits is waited for
+	Follow                 // when its context ends
+)
+
+// PollInterval bounds how long a relay that follows sleeps: a write that the
+// operating system does not tell of is seen then (O-10).
+const PollInterval = time.Second
+
+// Options are the settings of a relay that are not kept in the thread.
+type Options struct {
+	Mode Mode
+	// Command is the handler, in place of Settings.Handler.
+	Command []string
+	Env     []string // in the handler's environment, beside ours
+	// Stdout and Stderr get what handlers print. May be nil.
+	Stdout, Stderr io.Writer
+	// Log is told of every record that was handed on or has failed. May be nil.
+	Log func(failed bool, format string, args ...any)
+	// Recorder keeps the runs of the handler. May be nil.
+	Recorder Recorder
+
+	run func(d *delivery) (execution, error) // of the tests, in place of the handler
+}
+
+// Summary counts what a relay has done.
+type Summary struct {
+	Processed     int64 `json:"processed"`
+	Failures      int64 `json:"failures"` // attempts that failed
+	Failed        int64 `json:"failed"`   // records that have failed for good
+	Triggered     int64 `json:"triggered"`
+	Notifications int64 `json:"notifications"`
+}
+
+// ErrRelaying is returned when another relay is at work on the thread.
+var ErrRelaying = errors.New("another relay is at work")
+
+// ErrCommand is wrapped by the error of a handler that could not be started. Its
+// record is as if it had not been touched.
+var ErrCommand = errors.New("cannot run the handler")
+
+// reached is called at the places where a test kills the process.
+var reached = func(place string) {}
+
+// delivery is a record that is out.
+type delivery struct {
+	id       int64
+	attempt  int64
+	message  Message
+	payload  string
+	decision Decision
+	runID    string
+	running  context.Context // ends when the run is cancelled
+	receipt  *Receipt        // nil: nothing was run
+}
+
+type relay struct {
+	Options
+	t        *engine.Thread
+	feed     *engine.Feed
+	settings Settings
+	out      *delivery
+	sum      Summary
+	stored   Summary // what the transaction under way adds
+}
+
+// Relay hands records on, one after the other, in the order of the times from which
+// they are available, until o.Mode says that it ends or ctx does; it then returns
+// nil. The lock on run/outbox.relay.lock keeps others out for as long as it lives.
+// A handler that runs when ctx ends may finish, and its result is stored.
+//
+// Relay returns ErrRelaying, ErrCommand, engine.ErrPaused, engine.ErrNoSubscription
+// when nothing was ever inserted, and the other errors of engine.Feed.
+func Relay(ctx context.Context, t *engine.Thread, o Options) (Summary, error) {
+	if err := lock.Mkdir(filepath.Join(t.Dir(), "run")); err != nil {
+		return Summary{}, err
+	}
+	l, err := lock.Try(filepath.Join(t.Dir(), "run", "outbox.relay.lock"), lock.Exclusive)
+	if errors.Is(err, lock.ErrHeld) {
+		return Summary{}, ErrRelaying
+	}
+	if err != nil {
+		return Summary{}, err
+	}
+	defer l.Close()
+	if o.Log == nil {
+		o.Log = func(bool, string, ...any) {}
+	}
+	r := &relay{Options: o, t: t}
+	if err := t.View(ctx, func(tx *engine.Tx) (err error) { r.settings, err = ReadSettings(tx); return err }); err != nil {
+		return Summary{}, err
+	}
+	r.feed = t.Feed(Consumer, engine.Policy{Unordered: true, MaxAttempts: r.settings.MaxAttempts, Backoff: r.backoff, OnSettled: r.settled})
+	err = r.loop(ctx)
+	return r.sum, err
+}
+
+// backoff returns the wait after the n-th failure in a row: twice as long each time,
+// drawn out by up to a quarter, at most MaxBackoff.
+func (r *relay) backoff(n int64) time.Duration {
+	longest := r.settings.MaxBackoff * 4 / 5
+	d := longest
+	if n-1 < 30 && r.settings.Backoff < longest>>(n-1) {
+		d = r.settings.Backoff << (n - 1)
+	}
+	return d + time.Duration(rand.Int64N(int64(d)/4+1))
+}
+
+func (r *relay) loop(ctx context.Context) error {
+	var w *watch.Watcher
+	if r.Mode != Once {
+		w, _ = watch.New(r.t.Dir()) // without it, it polls
+		if w != nil {
+			defer w.Close()
+		}
+	}
+	var result *engine.Result
+	for {
+		if ctx.Err() != nil {
+			if result == nil {
+				return nil
+			}
+			return r.settle(*result)
+		}
+		d, err := r.next(result)
+		reached("stored")
+		if err != nil {
+			return err
+		}
+		result = nil
+		if len(d.Events) == 0 {
+			if r.Mode == Once || r.Mode == UntilEmpty && d.NotBefore.IsZero() {
+				return nil
+			}
+			wait(ctx, w, d.NotBefore)
+			continue
+		}
+		reached("begun")
+		res, err := r.deliver(ctx, &d)
+		if err != nil {
+			return errors.Join(err, r.settle(engine.Result{Verdict: engine.Returned}))
+		}
+		result = &res
+		reached("ended")
+	}
+}
+
+// wait returns when the thread is written, when it is time, or after PollInterval.
+func wait(ctx context.Context, w *watch.Watcher, until time.Time) {
+	if poll := time.Now().Add(PollInterval); until.IsZero() || poll.Before(until) {
+		until = poll
+	}
+	if w != nil && w.Wait(ctx, until) == nil {
+		return
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// busyTries is how often a call is repeated when the thread is busy, each time after
+// the engine's own wait: the work is done, and only its result is left to be stored.
+const busyTries = 15
+
+func (r *relay) next(result *engine.Result) (d engine.Delivery, err error) {
+	for range busyTries {
+		r.stored = Summary{}
+		d, err = r.feed.Next(context.Background(), result)
+		if !errors.Is(err, engine.ErrBusy) {
+			break
+		}
+	}
+	r.count(err)
+	return d, err
+}
+
+func (r *relay) settle(result engine.Result) (err error) {
+	for range busyTries {
+		r.stored = Summary{}
+		_, err = r.feed.Settle(context.Background(), result)
+		if !errors.Is(err, engine.ErrBusy) {
+			break
+		}
+	}
+	r.count(err)
+	return err
+}
+
+// count adds what was stored.
+func (r *relay) count(err error) {
+	if err == nil || errors.Is(err, engine.ErrPaused) {
+		r.sum.Processed += r.stored.Processed
+		r.sum.Failures += r.stored.Failures
+		r.sum.Failed += r.stored.Failed
+		r.sum.Triggered += r.stored.Triggered
+		r.sum.Notifications += r.stored.Notifications
+	}
+	r.stored = Summary{}
+}
+
+// deliver hands a record on. The error says that the handler could not be started.
+func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result, error) {
+	e := &d.Events[0]
+	var kept row
+	var known bool
+	err := r.t.View(context.Background(), func(tx *engine.Tx) error {
+		rows, err := tx.Records(tableRows)
+		if err != nil {
+			return err
+		}
+		if kept, known, err = getRow(rows, e.ID); err != nil {
+			return err
+		}
+		r.settings, err = ReadSettings(tx)
+		return err
+	})
+	if err != nil {
+		return engine.Result{}, err
+	}
+	r.out = &delivery{id: e.ID, attempt: d.Attempt, payload: e.Content}
+	m, err := ParseMessage([]byte(e.Content))
+	switch {
+	case !known:
+		err = errors.New("it was not stored by thread outbox add")
+	case err == nil && !d.Retry && kept.AvailableAt > createdAt(e):
+		return engine.Result{Verdict: engine.Postponed, NotBefore: time.UnixMilli(kept.AvailableAt)}, nil
+	}
+	if err != nil {
+		r.Log(true, "outbox: event %d is not a message: %v", e.ID, err)
+		return engine.Result{Verdict: engine.Rejected, ExitCode: -1, Error: err.Error()}, nil
+	}
+	r.out.message = m
+	r.out.decision = Decide(&m, r.settings)
+	if !r.out.decision.Trigger {
+		r.Log(false, "outbox: event_id=%s type=%s trace_id=%s notify=%v trigger=false reason=%q", m.EventID, m.EventType, m.TraceID, r.out.decision.Notify, r.out.decision.Reason)
+		return engine.Result{Verdict: engine.Succeeded}, nil
+	}
+	return r.trigger(ctx, r.out)
+}
+
+func createdAt(e *event.Event) int64 {
+	ms, _ := event.ParseTime(e.CreatedAt)
+	return ms
+}
+
+// noHandler is the error of a message that should run a handler when there is none.
+const noHandler = "no handler is set: see thread outbox config --handler"
+
+// trigger runs the handler.
+func (r *relay) trigger(ctx context.Context, d *delivery) (result engine.Result, err error) {
+	m := &d.message
+	command := r.Command
+	if len(command) == 0 && r.settings.Handler != "" {
+		command = []string{"sh", "-c", r.settings.Handler}
+	}
+	if len(command) == 0 && r.run == nil {
+		r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, noHandler)
+		return engine.Result{Verdict: engine.Deferred, ExitCode: -1, Error: noHandler}, nil
+	}
+	d.running = context.WithoutCancel(ctx)
+	if r.Recorder != nil && r.settings.RecordRuns {
+		d.running, d.runID, err = r.Recorder.Begin(d.running, Run{TriggerType: "message", TriggerRef: m.EventID, TraceID: m.TraceID,
+			ThreadID: m.ThreadID.String(), Agent: m.TargetUserID.String(), Attempt: d.attempt, Message: json.RawMessage(d.payload)})
+		if err != nil {
+			text := "its run could not be started: " + err.Error()
+			r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, text)
+			return engine.Result{Verdict: engine.Deferred, ExitCode: -1, Error: text}, nil
+		}
+	}
+	run := r.run
+	if run == nil {
+		run = func(d *delivery) (execution, error) { return r.exec(command, d) }
+	}
+	x, err := run(d)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrCommand, err)
+		if d.runID != "" {
+			err = errors.Join(err, r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: Receipt{Status: Refused, Reason: err.Error()}, ExitCode: -1}))
+		}
+		return result, err
+	}
+	receipt, result := r.judge(&x)
+	receipt.Reason = strings.ToValidUTF8(receipt.Reason[:min(len(receipt.Reason), maxReason)], "\uFFFD")
+	if x.killed && ctx.Err() != nil { // the terminal's Ctrl-C, which was meant for the relay
+		result = engine.Result{Verdict: engine.Returned}
+		receipt = Receipt{Status: Refused, Reason: "called off"}
+	}
+	if d.runID != "" {
+		receipt.RunID = &d.runID
+		if err := r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: receipt, ExitCode: x.code, Output: x.out, Errors: x.errors,
+			Cancelled: x.cancelled, TimedOut: x.timeout}); err != nil {
+			r.Log(true, "outbox: event_id=%s trace_id=%s: the end of run %s could not be recorded: %v", m.EventID, m.TraceID, d.runID, err)
+		}
+	}
+	if result.Verdict != engine.Returned {
+		d.receipt = &receipt
+	}
+	runID := ""
+	if receipt.RunID != nil {
+		runID = *receipt.RunID
+	}
+	r.Log(receipt.Status == Refused, "outbox: event_id=%s type=%s trace_id=%s attempt=%d status=%s reason=%q run_id=%s", m.EventID, m.EventType, m.TraceID,
+		d.attempt, receipt.Status, receipt.Reason, runID)
+	return result, nil
+}
