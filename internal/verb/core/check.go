@@ -134,14 +134,14 @@ func newCheckJSON(r *fsck.Report, fixed []fsck.FixedFile) checkJSON {
 	faults := func(found []fsck.Fault) []faultJSON {
 		list := make([]faultJSON, len(found))
 		for i, f := range found {
-			list[i] = faultJSON{Place: f.Place, What: f.What, File: f.File, Line: int64(f.Line), Event: f.Event}
+			list[i] = faultJSON{Place: f.Place, What: f.What, File: f.File, Line: f.Line, Event: f.Event}
 		}
 		return list
 	}
 	j := checkJSON{Events: r.Events, Pages: r.Pages, FreePages: r.FreePages, Lines: r.Lines, Count: int64(len(r.Faults)) + r.More,
 		Faults: faults(r.Faults), Notes: faults(r.Notes), Fixed: make([]fixedJSON, len(fixed)), Digest: cli.Null(r.Digest)}
 	for i, f := range fixed {
-		j.Fixed[i] = fixedJSON{File: filepath.Base(f.Path), Lines: int64(f.Lines)}
+		j.Fixed[i] = fixedJSON{File: filepath.Base(f.Path), Lines: f.Lines}
 		if f.Aside != "" {
 			j.Fixed[i].Aside = cli.Null(filepath.Base(f.Aside))
 		}
