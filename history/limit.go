@@ -16,7 +16,9 @@ type LimitRow struct {
 	CreatedAt time.Time
 }
 
-func (*LimitRow) Entity() Entity    { return Limit }
+// Entity implements Row.
+func (*LimitRow) Entity() Entity { return Limit }
+
 func (r *LimitRow) id() *string     { return &r.ID }
 func (r *LimitRow) subtype() string { return r.Scope }
 func (r *LimitRow) keys(k *keys)    { k.add(byLimit) }

@@ -168,14 +168,11 @@ func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) erro
 		again, rec.Quarantined, code = false, true, CodeQuarantined
 	}
 	switch {
-	case again && !row.CancelRequestedAt.IsZero(): // nobody wants it any more
-		again = false
+	case !row.CancelRequestedAt.IsZero(): // nobody wants it any more
 		row.Status = Cancelled
 	case again:
 		rec.Attempts++
 		return tx.requeue(row, rec)
-	case !row.CancelRequestedAt.IsZero():
-		row.Status = Cancelled
 	default:
 		row.Status = Failed
 	}

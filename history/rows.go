@@ -180,15 +180,32 @@ type ArtifactRow struct {
 	CreatedAt  time.Time
 }
 
+// Entity implements Row.
 func (*WorkspaceRow) Entity() Entity { return Workspace }
-func (*SessionRow) Entity() Entity   { return Session }
-func (*MessageRow) Entity() Entity   { return Message }
-func (*RunRow) Entity() Entity       { return RunEntity }
-func (*StepRow) Entity() Entity      { return RunStep }
-func (*ToolCallRow) Entity() Entity  { return ToolCall }
-func (*HookRunRow) Entity() Entity   { return HookRun }
+
+// Entity implements Row.
+func (*SessionRow) Entity() Entity { return Session }
+
+// Entity implements Row.
+func (*MessageRow) Entity() Entity { return Message }
+
+// Entity implements Row.
+func (*RunRow) Entity() Entity { return RunEntity }
+
+// Entity implements Row.
+func (*StepRow) Entity() Entity { return RunStep }
+
+// Entity implements Row.
+func (*ToolCallRow) Entity() Entity { return ToolCall }
+
+// Entity implements Row.
+func (*HookRunRow) Entity() Entity { return HookRun }
+
+// Entity implements Row.
 func (*ActionRunRow) Entity() Entity { return ActionRun }
-func (*ArtifactRow) Entity() Entity  { return Artifact }
+
+// Entity implements Row.
+func (*ArtifactRow) Entity() Entity { return Artifact }
 
 func (r *WorkspaceRow) id() *string { return &r.ID }
 func (r *SessionRow) id() *string   { return &r.ID }
