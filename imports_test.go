@@ -26,7 +26,6 @@ var permitted = map[string]string{
 	"thread/internal/duration": "",
 
 	"thread/internal/bugs":     "", // for tests only
-	"thread/internal/planted":  "", // nothing but in a build with that tag
 	"thread/internal/target":   "golang.org/x/sys",
 	"thread/internal/programs": "",
 
@@ -38,9 +37,9 @@ var permitted = map[string]string{
 
 	"thread/internal/store":           "thread/event thread/filter thread/index",
 	"thread/internal/store/bolt/disk": "thread/event thread/index thread/internal/store thread/jsonlog",
-	"thread/internal/store/bolt":      "thread/event thread/filter thread/index thread/internal/durable thread/internal/planted thread/internal/store thread/internal/store/bolt/disk thread/internal/target thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
+	"thread/internal/store/bolt":      "thread/event thread/filter thread/index thread/internal/durable thread/internal/store thread/internal/store/bolt/disk thread/internal/target thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
 
-	"thread/engine": "thread/event thread/filter thread/index thread/internal/duration thread/internal/planted thread/internal/store thread/internal/store/bolt thread/internal/watch thread/lock github.com/robfig/cron/v3",
+	"thread/engine": "thread/event thread/filter thread/index thread/internal/duration thread/internal/store thread/internal/store/bolt thread/internal/watch thread/lock github.com/robfig/cron/v3",
 
 	"thread/internal/fsck": "thread/engine thread/event thread/index thread/internal/durable thread/internal/store thread/internal/store/bolt thread/internal/store/bolt/disk thread/jsonlog thread/lock",
 

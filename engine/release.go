@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"thread/event"
-	"thread/internal/planted"
 	"thread/internal/store"
 )
 
@@ -85,8 +84,7 @@ func (tx *Tx) release() (source string, released bool, err error) {
 				return "", false, err
 			}
 		}
-		if planted.Bug("release in two transactions") { // see forgetDue
-		} else if err := tx.s.Delete(store.Scheduled, e.key); err != nil {
+		if err := tx.s.Delete(store.Scheduled, e.key); err != nil {
 			return "", false, err
 		}
 		if _, _, err := tx.pushOnce(&d, createdAt); err != nil {

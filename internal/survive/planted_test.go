@@ -1,7 +1,6 @@
 package survive
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,41 +123,4 @@ func mustNotice(t *testing.T, test string, without, with func() *exec.Cmd) {
 		}
 	}
 	t.Errorf("%s does not notice", test)
-}
-
-// tagged names the bugs that stand in package engine behind the tag planted, and the
-// tests that must notice them: the last ones that are no patches.
-var tagged = []struct{ bug, test string }{
-	{"no sync", "TestPowerLoss/push$"},
-	{"failed commit acknowledged", "TestFailureMatrix/push$"},
-	{"unknown outcome called a failure", "TestFailureMatrix/push$"},
-	{"line before commit", "TestCrashMatrix/push$"},
-	{"head moved too early", "TestCrashMatrix/long_batch"},
-	{"half a batch not cleared", "TestCrashMatrix/push_that_clears"},
-	{"lock dropped early", "TestSoak"},
-	{"replaced file not noticed", "TestSoak"},
-	{"name not synced", "TestPowerLoss/prune"},
-	{"progress not stored", "TestCrashMatrix/pop"},
-	{"prune drops one too many", "TestCrashMatrix/prune"},
-	{"receipt believed unsynced", "TestUnsyncedReceipt"},
-	{"taken offer believed stored", "TestCrashOfTaker"},
-	{"release in two transactions", "TestCrashMatrix/push_that_releases"},
-}
-
-// TestPlantedTagged is TestPlanted for the bugs behind the tag.
-func TestPlantedTagged(t *testing.T) {
-	if os.Getenv("THREAD_PLANTED") == "" {
-		t.Skip("run make planted")
-	}
-	broken := filepath.Join(t.TempDir(), "thread")
-	if err := buildProgram(broken, "bundled,planted"); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range tagged {
-		t.Run(p.bug, func(t *testing.T) {
-			bug := &bugs.Bug{Test: p.test}
-			planted := &bugs.Bug{Test: p.test, Env: []string{fmt.Sprintf("THREAD_PLANT=%s", p.bug)}}
-			mustNotice(t, p.test, ownTests(bug, program), ownTests(planted, broken))
-		})
-	}
 }

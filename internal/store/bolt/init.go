@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/bbolt"
 
 	"thread/internal/durable"
-	"thread/internal/planted"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 	"thread/lock"
@@ -191,9 +190,6 @@ func createBuckets(b *bbolt.Tx, format uint32) error {
 // publish gives a durable file its name, in the place of what had it. The file
 // is there or not when the directory cannot be synced: ErrUnknownOutcome.
 func publish(tmp, path string) error {
-	if planted.Bug("name not synced") {
-		return os.Rename(tmp, path)
-	}
 	renamed, err := durable.Rename(tmp, path, os.Rename)
 	if renamed && err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)

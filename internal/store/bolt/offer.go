@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"thread/event"
-	"thread/internal/planted"
 	"thread/internal/store"
 	"thread/lock"
 )
@@ -305,11 +304,9 @@ func (tx *Tx) answer(o *offer, group []*write) error {
 	switch {
 	case err != nil:
 		return err
-	case state == stateTaken && planted.Bug("taken offer believed stored"):
-		return errStored
 	case stored && state == stateUnknown:
 		return fmt.Errorf("%w: the process that stored it was told of an error", store.ErrUnknownOutcome)
-	case stored && state != stateDurable && !planted.Bug("receipt believed unsynced"):
+	case stored && state != stateDurable:
 		if err := tx.b.DB().Sync(); err != nil {
 			return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 		}

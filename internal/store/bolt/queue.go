@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"thread/event"
-	"thread/internal/planted"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 	"thread/jsonlog"
@@ -349,9 +348,6 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 		if err != nil {
 			return err
 		}
-		if planted.Bug("lock dropped early") {
-			dropLock(db.file)
-		}
 		log := lines{t: t, tx: tx}
 		defer log.close()
 		tx.pushed = log.add
@@ -366,15 +362,8 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 			return err
 		}
 		tell = s.Ended
-		if planted.Bug("line before commit") {
-			_ = log.write()
-			log.text = nil
-		}
-		if err := tx.commit(db, true); err != nil && !planted.Bug("failed commit acknowledged") {
+		if err := tx.commit(db, true); err != nil {
 			return err
-		}
-		if planted.Bug("release in two transactions") {
-			forgetDue(db, t.Now())
 		}
 		warning = warnBehind(log.write())
 		return nil
@@ -400,7 +389,7 @@ func (tx *Tx) commit(db *database, last bool) error {
 	if err := tx.b.Commit(); err != nil {
 		// bbolt syncs the pages, then writes and syncs the meta page. Once that
 		// page is written, readers see the change, synced or not.
-		if at := disk.Committed(db.file); last && (at == 0 || at >= id) && !planted.Bug("unknown outcome called a failure") {
+		if at := disk.Committed(db.file); last && (at == 0 || at >= id) {
 			return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 		}
 		return err

@@ -5,20 +5,18 @@ import (
 	"math"
 
 	"thread/index"
-	"thread/internal/planted"
 	"thread/internal/store/bolt/disk"
 )
 
 // clearBeyondHead removes what a long batch left above head that did not come to
 // its end. It runs under the exclusive lock, before anything is written.
 func (t *Store) clearBeyondHead(db *database) error {
-	for !planted.Bug("half a batch not cleared") {
+	for {
 		more, err := t.clearSome(db)
 		if err != nil || !more {
 			return err
 		}
 	}
-	return nil
 }
 
 func (t *Store) clearSome(db *database) (more bool, err error) {
