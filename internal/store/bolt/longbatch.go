@@ -25,6 +25,7 @@ type longBatch struct {
 	t     *Store
 	in    *spoolReader
 	left  int64
+	draft event.Draft // the present one; one alone, because it is passed through an interface
 	st    *disk.State // carried from one transaction to the next; nil before the first
 	tail  *tail
 	fresh *index.Fresh
@@ -95,11 +96,12 @@ func (l *longBatch) step(db *database) error {
 	tx.pushed = l.lines.account(tx)
 	s := t.Logic.Begin(tx)
 	for n, size := 0, 0; l.left > 0 && n < t.MaxGroup && size < maxGroupBytes; n++ {
-		d, err := l.in.next()
-		if err != nil {
+		var err error
+		if l.draft, err = l.in.next(); err != nil {
 			return err
 		}
-		e, duplicate, err := s.Push(&d, l.out.CreatedAt)
+		d := &l.draft
+		e, duplicate, err := s.Push(d, l.out.CreatedAt)
 		if err != nil {
 			return err
 		}
