@@ -36,6 +36,7 @@ var permitted = map[string]string{
 	"thread/internal/watch": "github.com/fsnotify/fsnotify",
 
 	"thread/internal/store":           "thread/event thread/filter thread/index",
+	"thread/internal/store/storetest": "thread/event thread/filter thread/internal/store", // tests only
 	"thread/internal/store/bolt/disk": "thread/event thread/index thread/internal/store thread/jsonlog",
 	"thread/internal/store/bolt":      "thread/event thread/filter thread/index thread/internal/durable thread/internal/store thread/internal/store/bolt/disk thread/internal/target thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"reflect"
 	"runtime"
 	"strings"
 )
@@ -33,8 +34,10 @@ func Call(fn func() error) error {
 	return err
 }
 
-// ours are the packages whose code can meet a damaged page.
-var ours = []string{"go.etcd.io/bbolt", "thread/index", "thread/internal/store"}
+// module is the path of this module, whatever it is called.
+func module() string {
+	return strings.TrimSuffix(reflect.TypeFor[CallerPanic]().PkgPath(), "/internal/store")
+}
 
 // panicIsInDatabase reports whether the present panic began in bbolt, in the index, in a
 // store or in a method of package engine, on a damaged page, and not in the code of a
@@ -43,16 +46,17 @@ var ours = []string{"go.etcd.io/bbolt", "thread/index", "thread/internal/store"}
 func panicIsInDatabase() bool {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	path := module()
 	for panicking := false; ; {
 		f, more := frames.Next()
 		if strings.HasPrefix(f.Function, "runtime.") {
 			panicking = true
 		} else if panicking && !strings.HasPrefix(f.Function, "encoding/binary.") {
-			if strings.HasPrefix(f.Function, "thread/engine.(") {
-				return true
-			}
-			for _, pkg := range ours {
-				if rest, ok := strings.CutPrefix(f.Function, pkg); ok && rest != "" && (rest[0] == '.' || rest[0] == '/') {
+			for _, prefix := range []string{
+				"go.etcd.io/bbolt.", "go.etcd.io/bbolt/", path + "/index.", path + "/internal/store.", path + "/internal/store/bolt.",
+				path + "/internal/store/bolt/", path + "/engine.(",
+			} {
+				if strings.HasPrefix(f.Function, prefix) {
 					return true
 				}
 			}
