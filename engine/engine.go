@@ -20,8 +20,8 @@
 // "thread dispatch". A reader in Go needs none: it ranges over Events, follows, pops, or
 // takes a Feed.
 //
-// Errors wrap the sentinels of this package, *filter.Error for a filter that is
-// not one, filter.ErrRuntime for one that failed on an event, and the errors of
+// Errors wrap the sentinels of this package, *filter.Error for an invalid
+// filter, filter.ErrRuntime for one that failed on an event, and the errors of
 // the operating system.
 package engine
 

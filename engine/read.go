@@ -42,7 +42,7 @@ func (q *Query) compile() (*filter.Filter, int64, error) {
 // Peek returns the selected events, in id order unless q says otherwise. It changes nothing and works on
 // a read-only medium.
 //
-// Peek returns *filter.Error for a filter that is not one, an error that wraps
+// Peek returns *filter.Error for an invalid filter, an error that wraps
 // filter.ErrRuntime when it fails on an event, ErrInvalid and ErrBusy.
 func (t *Thread) Peek(ctx context.Context, q Query) ([]event.Event, error) {
 	var es []event.Event
