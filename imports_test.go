@@ -37,6 +37,7 @@ var permitted = map[string]string{
 
 	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/planted thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/internal/consume":  "thread/engine thread/internal/watch",
+	"thread/internal/trigger":  "thread/engine thread/event thread/filter thread/internal/watch github.com/expr-lang/expr",
 	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
 
 	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/planted thread/internal/watch thread/lane thread/lock golang.org/x/sys",

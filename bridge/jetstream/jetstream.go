@@ -1,0 +1,2 @@
+// Package jetstream is the adapter for it: not built yet.
+package jetstream

@@ -1,0 +1,2 @@
+// Package kafka is the adapter for it: not built yet.
+package kafka

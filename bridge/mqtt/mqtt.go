@@ -1,0 +1,2 @@
+// Package mqtt is the adapter for it: not built yet.
+package mqtt

@@ -1,0 +1,2 @@
+// Package rabbitmq is the adapter for it: not built yet.
+package rabbitmq

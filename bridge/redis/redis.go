@@ -1,0 +1,2 @@
+// Package redis is the adapter for it: not built yet.
+package redis

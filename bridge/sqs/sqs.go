@@ -1,0 +1,2 @@
+// Package sqs is the adapter for it: not built yet.
+package sqs
