@@ -244,7 +244,7 @@ func (t *Trigger) storeEnds(ctx context.Context, ends []*ending) error {
 func (t *Trigger) endRow(row *Row, e *ending) {
 	row.Status = StatusSuccess
 	row.DurationMS = milliseconds(t.now().Sub(time.UnixMilli(e.Begun)))
-	row.RetryCount = e.outcome.Attempts
+	row.RetryCount = max(e.attempts, e.outcome.Attempts) // of what has passed only those that were seen are known
 	row.AgentRunID = text(fmt.Sprintf("%s/%d", t.cfg.Consumer, e.event))
 	if e.failed {
 		row.Status, row.Error = StatusFailed, text(Redact(e.outcome.LastError))

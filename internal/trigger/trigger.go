@@ -172,7 +172,9 @@ func (t *Trigger) run(ctx context.Context, w *watch.Watcher) {
 	w.Close()
 	gone.Wait()
 	if err == nil && len(t.told) > 0 {
-		err = t.storeEnds(work, nil)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.DefaultLockWait)
+		err = t.storeEnds(last, nil)
+		cancel()
 	}
 	if t.governor != nil {
 		err = errors.Join(err, t.governor.Close())
