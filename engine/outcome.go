@@ -104,6 +104,10 @@ func (tx *Tx) letterOf(name []byte, consumer string, id int64, o *Outcome) (bool
 	return true, err
 }
 
+// Subscribed reports whether the thread has a subscription, so that there may be
+// handlers to start.
+func (tx *Tx) Subscribed() bool { return tx.hasSubscriptions() }
+
 // RetryDead is Thread.RetryDead for one letter in this transaction. It reports
 // whether there was one whose event is stored.
 func (tx *Tx) RetryDead(consumer string, id int64) (bool, error) { return tx.retryDead(consumer, id) }

@@ -31,7 +31,9 @@ var whole = cli.NewProgram("thread", core.Verbs, sqlite.Verbs, serve.Verbs)
 
 func allVerbs() (all []*cli.Verb) {
 	for i := range whole.Entries {
-		all = append(all, whole.Entries[i].Build())
+		if whole.Entries[i].Build != nil { // not of thread-bridge, which is in a module of its own
+			all = append(all, whole.Entries[i].Build())
+		}
 	}
 	return all
 }
@@ -57,6 +59,9 @@ func TestMain(m *testing.M) {
 func TestElsewhere(t *testing.T) {
 	thread := cli.NewProgram("thread", core.Verbs)
 	for i := range thread.Entries {
+		if whole.Entries[i].Build == nil {
+			continue // its own module compares it
+		}
 		listed, v := thread.Entries[i].Show(), whole.Entries[i].Build()
 		if listed.Name != v.Name || listed.Args != v.Args || listed.Summary != v.Summary {
 			t.Errorf("thread lists %s %s: %s; its program says %s %s: %s", listed.Name, listed.Args, listed.Summary, v.Name, v.Args, v.Summary)

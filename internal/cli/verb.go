@@ -23,6 +23,7 @@ type Entry struct {
 	Build func() *Verb
 
 	Program       string // who has it, when it is not linked in
+	Package       string // that has Program; "" for the package thread
 	Args, Summary string
 }
 

@@ -170,6 +170,7 @@ func (t *Trigger) store(ctx context.Context, items []*item) error {
 		if err := sweepKeys(r, t.now(), sweepAtLeast+2*keyed); err != nil {
 			return err
 		}
+		t.subscribed = tx.Subscribed()
 		return book.sweep()
 	})
 	if err == nil {
@@ -321,7 +322,7 @@ func (t *Trigger) noteStored(items []*item) {
 		}
 	}
 	if source != "" && t.onStored != nil {
-		t.onStored(source)
+		t.onStored(source, t.subscribed)
 	}
 }
 

@@ -75,9 +75,9 @@ type Sender interface {
 
 // Seeker is implemented by a Source with positions that can go back or forward: it
 // returns the records of State to store in place of those that are there, one for
-// each key, and tells the broker. To is "start", "end" or a time.
+// each key, and tells the broker. It is called on a source that is not connected.
 type Seeker interface {
-	Seek(ctx context.Context, to string, at time.Time) ([]Write, error)
+	Seek(ctx context.Context, to Place) ([]Write, error)
 }
 
 // ErrNotKnown says that a broker does not tell how many messages wait.

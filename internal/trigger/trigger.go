@@ -20,7 +20,7 @@ type Trigger struct {
 	src      Source
 	log      *slog.Logger
 	now      func() time.Time
-	onStored func(source string)
+	onStored func(source string, subscribed bool)
 	drain    time.Duration
 	governor Governor
 	mapping  mapping
@@ -33,6 +33,7 @@ type Trigger struct {
 	open       map[int64]*waitingEvent
 	openByKey  map[string]*waitingEvent
 	order      []int64 // ids of open, rising, some of them gone
+	subscribed bool    // at the latest commit
 
 	mu      sync.Mutex
 	running bool
@@ -50,9 +51,9 @@ type Trigger struct {
 type Options struct {
 	Log *slog.Logger // its texts are redacted
 	Now func() time.Time
-	// OnStored is told, after a commit, the source of the last event stored:
-	// handlers may have to be started.
-	OnStored func(source string)
+	// OnStored is told, after a commit, the source of the last event stored, and
+	// whether there are subscriptions, so that handlers may have to be started.
+	OnStored func(source string, subscribed bool)
 	Drain    time.Duration // how long Stop waits for what is being handled, 30 s by default
 	Governor Governor      // in place of that of the configuration
 }
