@@ -69,6 +69,7 @@ type Settings struct {
 	RequireTLS  bool   // refuse to connect without TLS
 	Connection  map[string]string
 	Keys        []Key
+	Instance    string // names this host and thread to the broker; "" for none
 	Log         *slog.Logger
 }
 

@@ -65,6 +65,13 @@ func (c *runCmd) Run(ctx context.Context, a *cli.App) error {
 	defer stop()
 	settings := conf.Settings()
 	settings.Log = log
+	if !c.DryRun {
+		id, err := trigger.Identity(ctx, t)
+		if err != nil {
+			return err
+		}
+		settings.Instance = "thread-" + id
+	}
 	src, err := conf.Spec.Source(settings)
 	if err != nil {
 		return cli.UsageError(trigger.Redact(err.Error()), "correct adapter.connection in "+c.Config.Value)
