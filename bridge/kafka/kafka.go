@@ -55,6 +55,8 @@ func check(s *adapter.Settings) (faults []adapter.Fault) {
 // options are what consumers and producers share.
 func options(s *adapter.Settings) ([]kgo.Opt, error) {
 	o := []kgo.Opt{kgo.SeedBrokers(s.List("brokers")...), kgo.ClientID("thread-bridge"), kgo.WithLogger(kgo.BasicLogger(discard{}, kgo.LogLevelNone, nil))}
+	timeout := s.Duration("connect_timeout")
+	o = append(o, kgo.DialTimeout(max(timeout, 100*time.Millisecond)), kgo.RequestTimeoutOverhead(min(max(timeout, time.Second), 10*time.Second)))
 	if p := s.Text("security_protocol"); p == "SSL" || p == "SASL_SSL" {
 		c := *s
 		c.RequireTLS = true

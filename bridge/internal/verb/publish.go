@@ -66,7 +66,8 @@ func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
 	if settings.Group, err = trigger.Identity(ctx, t); err != nil {
 		return err
 	}
-	settings.Group = "thread-" + settings.Group + "-" + conf.Name
+	settings.Instance = "thread-" + settings.Group
+	settings.Group = settings.Instance + "-" + conf.Name
 	sink, err := conf.Spec.Sink(settings)
 	if err != nil {
 		return cli.UsageError(trigger.Redact(err.Error()), "correct adapter.connection in "+c.Config.Value)
