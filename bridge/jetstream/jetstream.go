@@ -109,4 +109,3 @@ func fromHeader(h nats.Header) map[string]string {
 	}
 	return out
 }
-

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"thread/bridge/adapter"
 	"thread/internal/cli"
 	"thread/internal/trigger"
 )
@@ -31,6 +32,13 @@ is printed; with any other it is published to the queue, and its id is printed.`
 		Examples: `thread trigger send --thread ./inbox --config mock.yaml --body '{"order":7}' --header x-event-name=order`,
 		Grammar:  func() cli.Command { return new(sendCmd) },
 	}
+}
+
+func (c *sendCmd) sent(a *cli.App, id string) error {
+	if c.JSON {
+		return printJSON(a, map[string]string{"message_id": id})
+	}
+	return a.Out.Text(id + "\n")
 }
 
 func (c *sendCmd) Run(ctx context.Context, a *cli.App) error {
@@ -65,6 +73,12 @@ func (c *sendCmd) Run(ctx context.Context, a *cli.App) error {
 	defer t.Close()
 	ctx, stop := untilTold(ctx)
 	defer stop()
+	if dir := conf.Settings().Text("dir"); conf.Adapter == "mock" && dir != "" {
+		if err := adapter.Spool(dir, &m, nil); err != nil {
+			return err
+		}
+		return c.sent(a, m.ID)
+	}
 	if conf.Adapter != "mock" {
 		if conf.Spec.Sink == nil {
 			return cli.LogicError("adapter "+conf.Adapter+" cannot send yet", "send with the broker's own tools")
@@ -81,10 +95,7 @@ func (c *sendCmd) Run(ctx context.Context, a *cli.App) error {
 		if _, err := sender.Send(ctx, m); err != nil {
 			return aboutConnect(&trigger.ConnectionError{Queue: conf.Queue, Err: err})
 		}
-		if c.JSON {
-			return printJSON(a, map[string]string{"message_id": m.ID})
-		}
-		return a.Out.Text(m.ID + "\n")
+		return c.sent(a, m.ID)
 	}
 	held, err := only(a, "trigger", conf.Name)
 	if err != nil {
