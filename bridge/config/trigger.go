@@ -147,8 +147,8 @@ func (f *file) spec(n *node, kind string, conn map[string]string, requireTLS, in
 		}
 		return nil, err.Error()
 	}
-	if in && s.Source == nil || !in && s.Sink == nil {
-		return nil, "adapter " + kind + " is not built in this direction yet"
+	if what := directions(s, in); what != "" {
+		return nil, what
 	}
 	at := n.fields["connection"]
 	if at == nil {
@@ -190,6 +190,19 @@ func (f *file) spec(n *node, kind string, conn map[string]string, requireTLS, in
 		}
 	}
 	return s, ""
+}
+
+// directions says when an adapter does not do what is asked of it.
+func directions(s *adapter.Spec, in bool) string {
+	switch {
+	case s.Source == nil && s.Sink == nil:
+		return "adapter " + s.Type + " is not built yet: use one that thread trigger adapters lists"
+	case in && s.Source == nil:
+		return "adapter " + s.Type + " cannot be read from"
+	case !in && s.Sink == nil:
+		return "adapter " + s.Type + " cannot be published to"
+	}
+	return ""
 }
 
 // Settings is what the adapter of t is told.

@@ -248,6 +248,9 @@ func (c *Config) Delay(n int64) time.Duration {
 	return time.Duration(min(d, 86400) * float64(time.Second))
 }
 
+// window is how long a settled key counts, in milliseconds.
+func (c *Config) window() int64 { return max(1, int64(c.Window*1000)) }
+
 // Policy is how the consumer's events are tried.
 func (c *Config) Policy() engine.Policy {
 	return engine.Policy{Limit: 1, MaxAttempts: int64(c.MaxRetries) + 1, Backoff: c.Delay}

@@ -81,6 +81,7 @@ func (t *Trigger) ackDone(ctx context.Context) error {
 	if len(ms) == 0 {
 		return nil
 	}
+	now := t.now()
 	if err := t.src.Ack(ctx, ms); err != nil {
 		// The messages are stored. The broker delivers them again, or the next ones
 		// stand for them: nothing is lost, and to wait here would help nobody.
@@ -90,7 +91,6 @@ func (t *Trigger) ackDone(ctx context.Context) error {
 		}
 		return nil
 	}
-	now := t.now()
 	for _, d := range list {
 		t.log.Debug("acknowledged", "trace_id", "queue-"+d.m.ID)
 		if d.at != nil {

@@ -16,6 +16,35 @@ func (t *Trigger) intake(ctx context.Context, ms []Message) error {
 	for _, i := range items {
 		t.log.Debug("message consumed", "trace_id", i.env.TraceID, "bytes", len(i.m.Body), "redelivered", i.m.Redelivered)
 	}
+	for len(items) > 0 {
+		n := distinct(items)
+		if err := t.intakeSome(ctx, items[:n]); err != nil {
+			return err
+		}
+		items = items[n:]
+	}
+	return nil
+}
+
+// distinct returns how many items from the first on have keys of their own and stay
+// within the bounds of a transaction: what becomes of a message must be stored
+// before another one with its key is looked at.
+func distinct(items []*item) int {
+	seen, size := map[string]bool{}, 0
+	for n, i := range items {
+		size += len(i.m.Body)
+		if i.at != nil && seen[string(i.at)] || n > 0 && size > maxBatchBytes {
+			return n
+		}
+		if i.at != nil {
+			seen[string(i.at)] = true
+		}
+	}
+	return len(items)
+}
+
+// intakeSome is intake for one transaction.
+func (t *Trigger) intakeSome(ctx context.Context, items []*item) error {
 	if err := t.again(ctx, "looking up messages", func() error { return t.look(ctx, items) }); err != nil {
 		return err
 	}
@@ -182,7 +211,7 @@ func (t *Trigger) store(ctx context.Context, items []*item) error {
 // storeOne stores one message with its position, key and row of the ledger.
 func (t *Trigger) storeOne(tx *engine.Tx, r *engine.Records, book *ledger, i *item) error {
 	asked := i.known
-	if err := t.lookOne(r, i); err != nil {
+	if err := t.lookOne(r, i, nil); err != nil {
 		return err
 	}
 	// What was known and is over by now was neither asked about nor sent away: it
@@ -285,7 +314,7 @@ func (t *Trigger) settleKeys(r *engine.Records, told []toldKey) error {
 			continue
 		}
 		k := old
-		k.state, k.settledAt, k.window = settled, s.when.UnixMilli(), max(1, int64(t.cfg.Window*1000))
+		k.state, k.settledAt, k.window = settled, s.when.UnixMilli(), t.cfg.window()
 		if err := putKey(r, s.at, &old, &k); err != nil {
 			return err
 		}

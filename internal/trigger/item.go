@@ -86,13 +86,17 @@ func each(n, workers int, fn func(int)) {
 // the transaction that stores: here it spares governance, and the broker copies of
 // what is known.
 func (t *Trigger) look(ctx context.Context, items []*item) error {
+	told := map[string]toldKey{}
+	for _, k := range t.told {
+		told[string(k.at)] = k
+	}
 	return t.th.View(ctx, func(tx *engine.Tx) error {
 		r, err := tx.Records(table)
 		if err != nil {
 			return err
 		}
 		for _, i := range items {
-			if err := t.lookOne(r, i); err != nil {
+			if err := t.lookOne(r, i, told); err != nil {
 				return err
 			}
 		}
@@ -100,8 +104,9 @@ func (t *Trigger) look(ctx context.Context, items []*item) error {
 	})
 }
 
-// lookOne sets what is known of an item.
-func (t *Trigger) lookOne(r *engine.Records, i *item) error {
+// lookOne sets what is known of an item. Told are keys that the next transaction
+// settles; nil within it.
+func (t *Trigger) lookOne(r *engine.Records, i *item, told map[string]toldKey) error {
 	i.known, i.state, i.event, i.deliver = false, 0, 0, 1
 	if p := i.m.Position; p != nil {
 		stored, err := get(r, t.cfg.stateKey(p.Key))
@@ -113,9 +118,18 @@ func (t *Trigger) lookOne(r *engine.Records, i *item) error {
 			return nil
 		}
 	}
+	if i.err != nil {
+		return nil // parsing comes first
+	}
 	k, err := t.keyOf(r, i)
 	if k == nil || err != nil {
 		return err
+	}
+	if s, ok := told[string(i.at)]; ok && k.state == unsettled {
+		if s.drop {
+			return nil
+		}
+		k.state, k.settledAt, k.window = settled, s.when.UnixMilli(), t.cfg.window()
 	}
 	switch {
 	case k.state == requeued:

@@ -144,10 +144,10 @@ type batch struct {
 // run is the loop: one goroutine that stores and settles, one that consumes.
 func (t *Trigger) run(ctx context.Context, w *watch.Watcher) {
 	asks, batches, wakes := make(chan context.Context, 1), make(chan batch), make(chan struct{}, 1)
-	// What has begun is brought to its end, within the time to drain.
+	// What has begun is brought to its end, while that can be waited for.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	context.AfterFunc(ctx, func() { time.AfterFunc(t.drain, cancel) })
+	context.AfterFunc(ctx, func() { time.AfterFunc(t.drain+engine.DefaultLockWait, cancel) })
 	var gone sync.WaitGroup
 	gone.Go(func() { t.consume(asks, batches) })
 	gone.Go(func() {
@@ -172,6 +172,10 @@ func (t *Trigger) run(ctx context.Context, w *watch.Watcher) {
 	}
 	w.Close()
 	gone.Wait()
+	if ctx.Err() != nil && work.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil // it was given up, and comes again
+		t.log.Warn("stopped while the store or the broker was waited for")
+	}
 	if err == nil && len(t.told) > 0 {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.DefaultLockWait)
 		err = t.storeEnds(last, nil)

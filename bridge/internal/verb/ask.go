@@ -218,6 +218,9 @@ func adaptersVerb() *cli.Verb {
 
 func (c *adaptersCmd) Run(_ context.Context, a *cli.App) error {
 	for _, s := range adapter.All() {
+		if s.Source == nil && s.Sink == nil {
+			continue // not built yet
+		}
 		promise := s.Caps.Promise
 		if s.Caps.Condition != "" {
 			promise += ", " + s.Caps.Condition
