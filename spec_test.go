@@ -11,12 +11,12 @@ import (
 )
 
 var (
-	ruleDefined   = regexp.MustCompile(`(?m)^- \*\*([TL]-\d\d)\*\*`)
-	ruleNamed     = regexp.MustCompile(`\b([TL])-(\d\d)(?: to [TL]-(\d\d))?\b`)
+	ruleDefined   = regexp.MustCompile(`(?m)^- \*\*([TLQ]-\d\d)\*\*`)
+	ruleNamed     = regexp.MustCompile(`\b([TLQ])-(\d\d)(?: to [TLQ]-(\d\d))?\b`)
 	sectionOf     = regexp.MustCompile(`(?m)^## (\d+) `)
 	sectionNamed  = regexp.MustCompile(`filter\.md, section\s+(\d+)`)
 	commentBreak  = regexp.MustCompile(`\n\s*(?://|#)\s*`)
-	elsewhereOnly = regexp.MustCompile(`\bcontract (?:T|L)-|\bseed 00\d|semantics\.md|contract/lanes\.md`)
+	elsewhereOnly = regexp.MustCompile(`\bcontract (?:T|L|Q)-|\bseed 00\d|semantics\.md|contract/lanes\.md`)
 )
 
 // TestSpecification holds the tree against docs/spec: what is cited is defined
@@ -24,7 +24,7 @@ var (
 // of this repository cannot open.
 func TestSpecification(t *testing.T) {
 	defined := map[string]bool{}
-	for _, page := range []string{"thread.md", "lanes.md"} {
+	for _, page := range []string{"thread.md", "lanes.md", "triggers.md"} {
 		for _, m := range ruleDefined.FindAllStringSubmatch(read(t, "docs/spec/"+page), -1) {
 			if defined[m[1]] {
 				t.Errorf("docs/spec/%s defines %s twice", page, m[1])

@@ -190,3 +190,23 @@ func TestPropertyConfigApplied(t *testing.T) {
 		}
 	})
 }
+
+// cases 38 and 61 to 63: what is not in this build says so, and what helps.
+func TestNotBuilt(t *testing.T) {
+	for _, kind := range []string{"kafka", "rabbitmq", "sqs"} {
+		_, err := LoadTrigger(write(t, "queue_name: q\nconsumer_group: g\nadapter: {type: "+kind+"}\n"))
+		if err == nil || !strings.Contains(err.Error(), "line 3: adapter "+kind+" is not in this build (install thread-bridge, which has all adapters, or build it with -tags "+kind+")") {
+			t.Error(err)
+		}
+	}
+}
+
+// Case 88
+func TestPublishErrors(t *testing.T) {
+	_, err := LoadPublish(write(t, "queue_publish:\n  filter: 'type ='\n  body: x\n  headers: {a: 'nosuch'}\n  max_batch: 0\n  adapter: {type: mock}\n"))
+	for _, want := range []string{"queue_name is required", "name is required", "line 2: filter", "line 3: body must be one of", "line 4: headers.a", "line 5: max_batch", "line 6: adapter mock cannot be published to"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %s: %v", want, err)
+		}
+	}
+}

@@ -130,7 +130,7 @@ type mixed struct {
 	duplicate              bool
 }
 
-// Properties 1, 4, 7, 9, 10, 15, 17, 18, 19, 20 and 21: whatever comes, through a
+// Properties 1, 4, 7, 9, 10, 15, 17, 18, 19, 20 and 21: whatever comes, through a
 // queue with keys or with positions, each message gets what it is due, and the
 // events, the ledger, the counts, the log and the broker say the same.
 func TestPropertyStored(t *testing.T) {
