@@ -73,7 +73,7 @@ func Parse(parser string, body []byte) ([]byte, error) {
 		}
 		if !json.Valid(body) {
 			var into any
-			return nil, fmt.Errorf("%w: not JSON: %v", ErrParse, json.Unmarshal(body, &into))
+			return nil, fmt.Errorf("%w: not JSON: %w", ErrParse, json.Unmarshal(body, &into))
 		}
 		return bytes.TrimRight(trimmed, " \t\r\n"), nil
 	case "text":

@@ -149,7 +149,10 @@ func (t *Trigger) route(i *item) {
 // mayRequeue reports whether a message may be delivered again. One without an id is
 // another one when it comes again: it gets one more chance.
 func (t *Trigger) mayRequeue(m *Message, deliveries int64) bool {
-	return t.src.Capabilities().Requeue && deliveries < int64(t.cfg.DeliveryLimit) && !(m.Unnamed && m.Redelivered)
+	if m.Unnamed && m.Redelivered {
+		return false
+	}
+	return t.src.Capabilities().Requeue && deliveries < int64(t.cfg.DeliveryLimit)
 }
 
 // outside does what the broker must have done before the position of the message is

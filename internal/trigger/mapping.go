@@ -80,13 +80,13 @@ func (m mapping) apply(d *event.Draft, key string, e *Envelope) error {
 		}
 		v, err := expr.Run(p, env)
 		if err != nil {
-			return fmt.Errorf("%w: map.%s: %v", ErrParse, field, err)
+			return fmt.Errorf("%w: map.%s: %w", ErrParse, field, err)
 		}
 		text, ok := v.(string)
 		if !ok && field == "content" {
 			b, err := json.Marshal(v)
 			if err != nil {
-				return fmt.Errorf("%w: map.content: %v", ErrParse, err)
+				return fmt.Errorf("%w: map.content: %w", ErrParse, err)
 			}
 			text, ok = string(b), true
 		}

@@ -127,7 +127,6 @@ func TestPropertyDelays(t *testing.T) {
 // mixed is a message of the property tests, and what must become of it.
 type mixed struct {
 	id, body, name, tenant string
-	duplicate              bool
 }
 
 // Properties 1, 4, 7, 9, 10, 15, 17, 18, 19, 20 and 21: whatever comes, through a

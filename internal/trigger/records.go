@@ -116,7 +116,7 @@ func getJSON(r *engine.Records, key []byte, v any) (bool, error) {
 		return false, err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return false, fmt.Errorf("%w: record %x of triggers: %v", engine.ErrCorrupt, key, err)
+		return false, fmt.Errorf("%w: record %x of triggers: %w", engine.ErrCorrupt, key, err)
 	}
 	return true, nil
 }

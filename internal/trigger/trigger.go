@@ -58,6 +58,7 @@ type Options struct {
 	Governor Governor      // in place of that of the configuration
 }
 
+// Errors of Start and Stop.
 var (
 	ErrRunning    = errors.New("the trigger is already running")
 	ErrNotRunning = errors.New("the trigger is not running")
@@ -201,6 +202,8 @@ func (t *Trigger) run(ctx context.Context, w *watch.Watcher) {
 func (t *Trigger) loop(ctx, work context.Context, asks chan<- context.Context, batches <-chan batch, wakes <-chan struct{}) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	measures := time.NewTicker(time.Duration(max(t.cfg.ExportInterval, 1) * float64(time.Second)))
+	defer measures.Stop()
 	keep := t.keeper(work)
 	defer keep.Stop()
 	asked := false
@@ -250,8 +253,9 @@ func (t *Trigger) loop(ctx, work context.Context, asks chan<- context.Context, b
 					t.log.Warn("the broker cannot be asked to wait", "error", err)
 				}
 			}
-		case <-tick.C:
+		case <-measures.C:
 			t.measure(work)
+		case <-tick.C: // there may be room again
 		}
 		t.signal()
 	}
@@ -323,11 +327,11 @@ func (t *Trigger) hasRoom(ctx context.Context) bool {
 // measure reads what the broker tells, now and then.
 func (t *Trigger) measure(ctx context.Context) {
 	waiting := int64(len(t.open))
-	lag, err := int64(-1), error(nil)
+	lag := int64(-1)
 	if t.cfg.MetricsEnabled {
 		short, cancel := context.WithTimeout(ctx, time.Second)
-		if lag, err = t.src.Lag(short); err != nil {
-			lag = -1
+		if n, err := t.src.Lag(short); err == nil {
+			lag = n
 		}
 		cancel()
 	}
