@@ -17,6 +17,7 @@ RACE         ?= ./...
 CRASH        ?= TestCrash|TestFailure|TestDamage|TestPower
 CRASH_POINTS ?= full
 POWER_COUNT  ?= 10
+KILLS        ?= 200
 BENCH        ?= .
 BENCH_COUNT  ?= 1
 COMPARE_EVENTS ?= 1000000
@@ -27,7 +28,7 @@ GOLANGCI      = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build test bundled race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo renamed
+.PHONY: help build bridge test-bridge torture-bridge test bundled race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo renamed
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,9 +81,21 @@ lint: ## Check format, vet and staticcheck
 golangci: ## Check the rules of .golangci.yml
 	go run $(GOLANGCI) run ./...
 
+bridge: ## Build thread-bridge in bin/, with all brokers
+	@mkdir -p bin
+	cd bridge && go build $(BUILD_FLAGS) -o ../bin/ ./cmd/thread-bridge
+
+test-bridge: ## Run the tests of the module bridge; NATS must run on 127.0.0.1:4222
+	cd bridge && go vet ./... && go build -tags edge -o /dev/null ./cmd/thread-bridge && go build -tags bare -o /dev/null ./cmd/thread-bridge
+	cd bridge && THREAD_BRIDGE_BROKERS=1 THREAD_PLANTED=$(PLANTED) go test -count 1 ./...
+
+torture-bridge: ## Kill thread-bridge KILLS times on each source
+	cd bridge && THREAD_BRIDGE_BROKERS=1 THREAD_KILLS=$(KILLS) go test -count 1 -timeout 60m -v -run TestKill ./torture
+
 tidy-check: ## Check that go.mod and go.sum are what the imports need
 	go mod tidy -diff
 	cd compare && go mod tidy -diff
+	cd bridge && go mod tidy -diff
 	go mod verify
 
 dist-lite: ## Build dist/ with thread alone for linux amd64, arm64 and arm/v6 and check the sizes

@@ -52,7 +52,9 @@ var permitted = map[string]string{
 	"thread/history":  "thread/engine thread/event thread/internal/watch thread/lock",
 	"thread/outbox":   "thread/engine thread/event thread/internal/watch thread/lock",
 
-	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock github.com/coreos/go-systemd/v22/daemon github.com/prometheus/client_golang golang.org/x/sys",
+	"thread/internal/systemd": "github.com/coreos/go-systemd/v22/daemon",
+
+	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock github.com/prometheus/client_golang golang.org/x/sys",
 
 	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/store thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 
@@ -60,7 +62,7 @@ var permitted = map[string]string{
 	"thread/internal/verb/sqlite":  "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target thread/outbox",
 	"thread/internal/verb/history": "thread/engine thread/event thread/history thread/internal/cli",
 	"thread/internal/verb/outbox":  "thread/engine thread/history thread/internal/cli thread/internal/dispatch thread/internal/watch thread/jsonlog thread/outbox",
-	"thread/internal/verb/serve":   "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/target thread/lane github.com/coreos/go-systemd/v22/daemon gopkg.in/natefinch/lumberjack.v2",
+	"thread/internal/verb/serve":   "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/systemd thread/internal/target thread/lane github.com/coreos/go-systemd/v22/daemon gopkg.in/natefinch/lumberjack.v2",
 
 	"thread/cmd/thread":         "thread/internal/cli thread/internal/verb",
 	"thread/cmd/thread-sqlite":  "thread/internal/cli thread/internal/verb/sqlite",

@@ -160,10 +160,11 @@ func precedes(l *store.Failures, events []event.Event, more bool) bool {
 type DeliveryState int
 
 const (
-	Unread  DeliveryState = iota // or not yet settled
-	Waiting                      // to be tried again: it has failed, was postponed, or sent back
-	Dead                         // a dead letter
-	Acked                        // or passed over, because the filter did not match
+	Unread    DeliveryState = iota // or not yet settled
+	Waiting                        // to be tried again: it has failed, was postponed, or sent back
+	Dead                           // a dead letter
+	Acked                          // or passed over, because the filter did not match
+	Unmatched                      // will never be given out; only Outcome looks that far
 )
 
 // Standing returns the state of an event for a consumer, and what is known of its

@@ -33,7 +33,9 @@ var whole = cli.NewProgram("thread", core.Verbs, outbox.Verbs, sqlite.Verbs, his
 
 func allVerbs() (all []*cli.Verb) {
 	for i := range whole.Entries {
-		all = append(all, whole.Entries[i].Build())
+		if whole.Entries[i].Build != nil { // not of thread-bridge, which is in a module of its own
+			all = append(all, whole.Entries[i].Build())
+		}
 	}
 	return all
 }

@@ -25,9 +25,11 @@ type Options struct {
 	Command     []string // the program and its arguments, not empty
 	Batch       int64    // events in one delivery, 1 by default
 	MaxAttempts int64    // counted attempts until an event becomes a dead letter, 5 by default
-	// FirstDelay is the wait after the first failure, 1 s by default. It doubles
-	// with each further one, up to MaxDelay, and is drawn out by up to a quarter.
+	// FirstDelay is the wait after the first failure, 1 s by default. It becomes Factor
+	// times as long with each further one, up to MaxDelay, and is drawn out by up to a
+	// quarter.
 	FirstDelay     time.Duration
+	Factor         float64 // at least 1, 2 by default
 	Mode           Mode
 	ContentOnly    bool // stdin is the content of the event; only with Batch 1
 	Stdout, Stderr io.Writer
@@ -82,6 +84,9 @@ func Run(ctx context.Context, t *engine.Thread, consumer string, o Options) (Sum
 func newRun(t *engine.Thread, consumer string, o Options) *run {
 	o.Batch, o.MaxAttempts = max(1, o.Batch), orDefault(o.MaxAttempts, 5)
 	o.FirstDelay = orDefault(o.FirstDelay, time.Second)
+	if o.Factor < 1 {
+		o.Factor = 2
+	}
 	if o.Warn == nil {
 		o.Warn = func(string, ...any) {}
 	}
@@ -100,10 +105,11 @@ func orDefault[N int64 | time.Duration](n, def N) N {
 // backoff returns the wait after the n-th failure in a row.
 func (r *run) backoff(n int64) time.Duration {
 	const longest = MaxDelay * 4 / 5
-	d := longest
-	if n-1 < 30 && r.FirstDelay < longest>>(n-1) {
-		d = r.FirstDelay << (n - 1)
+	wait := float64(r.FirstDelay)
+	for ; n > 1 && wait < float64(longest) && r.Factor > 1; n-- {
+		wait *= r.Factor
 	}
+	d := time.Duration(min(wait, float64(longest)))
 	return d + time.Duration(rand.Int64N(int64(d)/4+1))
 }
 

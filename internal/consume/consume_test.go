@@ -42,6 +42,12 @@ func TestBackoff(t *testing.T) {
 		}
 		want = min(2*want, 4*time.Minute)
 	}
+	r = newRun(newThread(t), "c", Options{FirstDelay: time.Millisecond, Factor: 3})
+	for n, want := range map[int64]time.Duration{1: time.Millisecond, 2: 3 * time.Millisecond, 3: 9 * time.Millisecond} {
+		if got := r.backoff(n); got < want || got > want+want/4 {
+			t.Errorf("by 3: wait %d is %v, want %v and up to a quarter more", n, got, want)
+		}
+	}
 }
 
 // A waiting consume ends at once when it is told to, and acks nothing.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 
 	"thread/internal/cli"
 	"thread/internal/consume"
@@ -21,6 +22,7 @@ type consumeCmd struct {
 	ContentOnly bool     `name:"content-only" help:"Give CMD the content alone on stdin, not the event as JSON."`
 	MaxAttempts cli.Text `name:"max-attempts" placeholder:"N" help:"How many failures make an event a dead letter (default 5)."`
 	Backoff     cli.Text `placeholder:"DURATION" help:"The wait after the first failure (default 1s); it doubles, up to 5m."`
+	Factor      cli.Text `name:"backoff-factor" placeholder:"N" help:"How many times as long each further wait is (default 2)."`
 	cli.JSONFlag
 	Command []string `arg:"" optional:"" name:"cmd" help:"The program to run, and its arguments."`
 }
@@ -112,6 +114,9 @@ func (c *consumeCmd) options() (o consume.Options, err error) {
 	}
 	if o.FirstDelay, err = cli.ParseDuration("--backoff", c.Backoff.Or("1s")); err != nil {
 		return o, err
+	}
+	if o.Factor, err = strconv.ParseFloat(c.Factor.Or("2"), 64); err != nil || !(o.Factor >= 1 && o.Factor <= 1000) {
+		return o, cli.UsageError(fmt.Sprintf("--backoff-factor %q is not a number from 1 to 1000", c.Factor.Value), "give a number such as 1.5")
 	}
 	switch {
 	case c.Once && c.Follow:

@@ -19,6 +19,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/serve"
+	"thread/internal/systemd"
 	"thread/internal/target"
 )
 
@@ -97,7 +98,7 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	notify := func(state string) {
-		if err := serve.Notify(state); err != nil {
+		if err := systemd.Notify(state); err != nil {
 			opts.Log.Warn("the service manager cannot be told", "state", state, "error", err)
 		}
 	}
@@ -112,7 +113,7 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 		stop() // a second signal ends it at once
 		notify(daemon.SdNotifyStopping)
 	})
-	go serve.FeedWatchdog(ctx, s.Alive)
+	go systemd.FeedWatchdog(ctx, s.Alive)
 	signals := make(chan os.Signal, 1)
 	notifySteering(signals)
 	go c.steer(ctx, s, signals, opts.Log)

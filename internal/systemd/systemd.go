@@ -1,4 +1,5 @@
-package serve
+// Package systemd speaks to the service manager that has started this process.
+package systemd
 
 import (
 	"context"

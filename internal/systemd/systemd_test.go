@@ -1,6 +1,6 @@
 //go:build linux
 
-package serve
+package systemd
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"thread/engine"
 )
 
 // TestManager: states and watchdog messages arrive at the manager's socket.
@@ -58,21 +56,4 @@ func TestManagerOfAnother(t *testing.T) {
 		t.Error(err)
 	}
 	FeedWatchdog(t.Context(), func() { t.Error("asked") })
-}
-
-// TestHandlerIsNotTheService: a handler cannot speak to the service manager in our
-// name.
-func TestHandlerIsNotTheService(t *testing.T) {
-	t.Setenv("NOTIFY_SOCKET", "/run/notify")
-	t.Setenv("WATCHDOG_USEC", "20000")
-	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
-	b := newBench(t)
-	at := b.fifo("at")
-	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo "${NOTIFY_SOCKET-unset} ${WATCHDOG_USEC-unset} ${WATCHDOG_PID-unset} $THREAD_CONSUMER" > "$D/at"; ` + drain})
-	b.serve(Options{})
-	b.push("s")
-	if got := b.line(at); got != "unset unset unset c" {
-		t.Errorf("the handler has %s", got)
-	}
-	b.idle()
 }

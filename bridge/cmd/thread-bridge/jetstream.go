@@ -1,0 +1,5 @@
+//go:build jetstream || !bare
+
+package main
+
+import _ "thread/bridge/jetstream"

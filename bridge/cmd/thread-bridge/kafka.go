@@ -1,0 +1,5 @@
+//go:build kafka || !(edge || bare)
+
+package main
+
+import _ "thread/bridge/kafka"

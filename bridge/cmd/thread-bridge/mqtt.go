@@ -1,0 +1,5 @@
+//go:build mqtt || !bare
+
+package main
+
+import _ "thread/bridge/mqtt"

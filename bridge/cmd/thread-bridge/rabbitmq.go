@@ -1,0 +1,5 @@
+//go:build rabbitmq || !(edge || bare)
+
+package main
+
+import _ "thread/bridge/rabbitmq"

@@ -1,0 +1,5 @@
+//go:build redis || !bare
+
+package main
+
+import _ "thread/bridge/redis"

@@ -1,0 +1,5 @@
+//go:build sqs || !(edge || bare)
+
+package main
+
+import _ "thread/bridge/sqs"

@@ -1,0 +1,407 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"thread/bridge/adapter"
+	"thread/bridge/trigger"
+)
+
+// source reads one topic as a member of a group. The positions that count are in
+// the thread; the offsets of the group are for others to see, and for partitions
+// that another thread had before.
+type source struct {
+	s   *adapter.Settings
+	log *slog.Logger
+
+	mu        sync.Mutex
+	state     trigger.State
+	cl        *kgo.Client
+	cluster   string
+	topicID   string
+	committed map[int32]int64 // by partition, of this connection
+	last      error           // of the latest poll
+}
+
+func newSource(s *adapter.Settings) (*source, error) {
+	if _, err := options(s); err != nil {
+		return nil, err
+	}
+	return &source{s: s, log: logger(s)}, nil
+}
+
+// Connect implements trigger.Source.
+func (k *source) Connect(ctx context.Context, state trigger.State) error {
+	o, err := options(k.s)
+	if err != nil {
+		return err
+	}
+	start := kgo.NewOffset().AtStart()
+	if k.s.Text("start") == "latest" {
+		start = kgo.NewOffset().AtEnd()
+	}
+	ready := make(chan struct{}) // the group may be joined before this client is ours
+	adjust := func(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-ready:
+			return k.adjust(ctx, offsets)
+		}
+	}
+	o = append(o, kgo.ConsumerGroup(k.s.Group), kgo.ConsumeTopics(k.s.Queue), kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(start),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.AdjustFetchOffsetsFn(adjust), kgo.AllowAutoTopicCreation(),
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	if id := instance(k.s); id != "" {
+		// A process that was killed has its partitions again at once.
+		o = append(o, kgo.InstanceID(id))
+	}
+	cl, err := kgo.NewClient(o...)
+	if err != nil {
+		return err
+	}
+	if err := reach(ctx, cl, k.s, "consumer"); err != nil {
+		cl.Close()
+		return err
+	}
+	k.mu.Lock()
+	k.cl, k.state, k.committed, k.last = cl, state, map[int32]int64{}, nil
+	k.mu.Unlock()
+	close(ready)
+	return nil
+}
+
+func instance(s *adapter.Settings) string {
+	if id := s.Text("instance_id"); id != "" || s.Instance == "" {
+		return id
+	}
+	return s.Instance + "-" + s.Name
+}
+
+// generation reads the cluster's and the topic's id: a topic that was deleted and
+// made again has another one, and its offsets begin anew.
+func (k *source) generation(ctx context.Context) error {
+	cl := k.client()
+	if cl == nil {
+		return errors.New("not connected")
+	}
+	m, err := kadm.NewClient(cl).Metadata(ctx, k.s.Queue)
+	if err != nil {
+		return err
+	}
+	t, ok := m.Topics[k.s.Queue]
+	if !ok || t.Err != nil {
+		return errors.Join(fmt.Errorf("topic %s", k.s.Queue), t.Err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cluster, k.topicID = m.Cluster, hex.EncodeToString(t.ID[:])
+	return nil
+}
+
+func (k *source) client() *kgo.Client {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cl
+}
+
+func (k *source) position(partition int32) string {
+	return k.cluster + "\x00" + k.topicID + "\x00" + strconv.Itoa(int(partition))
+}
+
+// adjust begins behind the greater of what the thread and the group have. Offsets of
+// a topic that was made again since are void, those of the group, too.
+func (k *source) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	if err := k.generation(ctx); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	stored := k.state.All("")
+	earlier, now := false, false
+	for key := range stored {
+		if strings.HasPrefix(key, k.cluster+"\x00") {
+			same := strings.HasPrefix(key, k.cluster+"\x00"+k.topicID+"\x00")
+			now, earlier = now || same, earlier || !same
+		}
+	}
+	for topic, partitions := range offsets {
+		for p, o := range partitions {
+			at, ok := stored[k.position(p)]
+			switch {
+			case ok && len(at) == 8:
+				if next := int64(binary.BigEndian.Uint64(at)); next > o.EpochOffset().Offset {
+					partitions[p] = kgo.NewOffset().At(next).WithEpoch(-1)
+				}
+			case earlier && !now:
+				k.log.Warn("the topic was made again: it is read from its start", "topic", topic, "partition", p)
+				partitions[p] = kgo.NewOffset().AtStart()
+			}
+		}
+	}
+	return offsets, nil
+}
+
+// Consume implements trigger.Source.
+func (k *source) Consume(ctx context.Context, most int) ([]trigger.Message, error) {
+	cl := k.client()
+	if cl == nil {
+		return nil, errors.New("not connected")
+	}
+	for {
+		fetches := cl.PollRecords(ctx, most)
+		var ms []trigger.Message
+		k.mu.Lock()
+		fetches.EachRecord(func(r *kgo.Record) { ms = append(ms, k.message(r)) })
+		k.mu.Unlock()
+		err := fetches.Err0()
+		if err == nil {
+			fetches.EachError(func(topic string, p int32, e error) { err = fmt.Errorf("topic %s partition %d: %w", topic, p, e) })
+		}
+		if ctx.Err() != nil {
+			err = nil
+		}
+		k.mu.Lock()
+		k.last = err
+		k.mu.Unlock()
+		switch {
+		case len(ms) > 0:
+			return ms, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition):
+			// It was deleted, and perhaps made again: a new connection asks anew.
+			return nil, errors.Join(err, k.reconnect(ctx))
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+func (k *source) reconnect(ctx context.Context) error {
+	k.mu.Lock()
+	old, state := k.cl, k.state
+	k.cl = nil
+	k.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	return k.Connect(ctx, state)
+}
+
+// message makes a message of a record. Its Ref is partition, offset and epoch.
+func (k *source) message(r *kgo.Record) trigger.Message {
+	m := trigger.Message{Body: r.Value, Headers: headersOf(r), At: r.Timestamp, Key: string(r.Key), Handle: r}
+	m.ID = trigger.Header(m.Headers, trigger.HeaderMessageID)
+	if m.ID == "" && k.s.Text("id_from") == "key" {
+		m.ID = m.Key
+	}
+	if m.ID == "" {
+		m.ID = fmt.Sprintf("%s:%d:%d", r.Topic, r.Partition, r.Offset)
+		m.Positional = true
+	}
+	m.Position = &trigger.Position{Key: k.position(r.Partition), At: binary.BigEndian.AppendUint64(nil, uint64(r.Offset+1))}
+	m.Ref = binary.BigEndian.AppendUint32(nil, uint32(r.Partition))
+	m.Ref = binary.BigEndian.AppendUint64(m.Ref, uint64(r.Offset))
+	m.Ref = binary.BigEndian.AppendUint32(m.Ref, uint32(r.LeaderEpoch))
+	return m
+}
+
+// Ack implements trigger.Source: it commits the offset behind the last message of
+// each partition.
+func (k *source) Ack(ctx context.Context, ms []trigger.Message) error {
+	cl := k.client()
+	if cl == nil {
+		return errors.New("not connected")
+	}
+	last := map[int32]*kgo.Record{}
+	k.mu.Lock()
+	for i := range ms {
+		if len(ms[i].Ref) != 16 || ms[i].Position == nil || !strings.HasPrefix(ms[i].Position.Key, k.cluster+"\x00"+k.topicID+"\x00") {
+			continue // of a topic that is gone
+		}
+		r := &kgo.Record{Topic: k.s.Queue, Partition: int32(binary.BigEndian.Uint32(ms[i].Ref)), Offset: int64(binary.BigEndian.Uint64(ms[i].Ref[4:])),
+			LeaderEpoch: int32(binary.BigEndian.Uint32(ms[i].Ref[12:]))}
+		if old := last[r.Partition]; (old == nil || r.Offset > old.Offset) && r.Offset+1 > k.committed[r.Partition] {
+			last[r.Partition] = r
+		}
+	}
+	k.mu.Unlock()
+	var rs []*kgo.Record
+	for _, r := range last {
+		rs = append(rs, r)
+	}
+	if len(rs) == 0 {
+		return nil
+	}
+	// Not MarkCommitRecords: without AutoCommitMarks it does nothing, and says so to nobody.
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if err := cl.CommitRecords(ctx, rs...); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range rs {
+		k.committed[r.Partition] = r.Offset + 1
+	}
+	return nil
+}
+
+// Nack implements trigger.Source. Kafka has no such thing: with requeue a copy is
+// produced, and either way the offset is committed after it.
+func (k *source) Nack(ctx context.Context, m trigger.Message, requeue bool) error {
+	if !requeue {
+		return nil
+	}
+	h := map[string]string{}
+	for name, v := range m.Headers {
+		if !strings.EqualFold(name, trigger.HeaderMessageID) {
+			h[name] = v
+		}
+	}
+	h[trigger.HeaderMessageID] = m.ID
+	return k.produce(ctx, k.s.Queue, &m, h)
+}
+
+// SendToDLQ implements trigger.Source.
+func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Reason) error {
+	topic := k.s.DLQ
+	if topic == "" {
+		topic = k.s.Queue + ".dlq"
+	}
+	return k.produce(ctx, topic, &m, adapter.DLQHeaders(&m, &r))
+}
+
+func (k *source) produce(ctx context.Context, topic string, m *trigger.Message, headers map[string]string) error {
+	cl := k.client()
+	if cl == nil {
+		return errors.New("not connected")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	r := &kgo.Record{Topic: topic, Value: m.Body, Headers: toHeaders(headers)}
+	if m.Key != "" {
+		r.Key = []byte(m.Key)
+	}
+	return cl.ProduceSync(ctx, r).FirstErr()
+}
+
+// Health implements trigger.Source.
+func (k *source) Health(ctx context.Context) trigger.Health {
+	k.mu.Lock()
+	cl, last := k.cl, k.last
+	k.mu.Unlock()
+	if cl == nil {
+		return trigger.Health{Detail: "not connected"}
+	}
+	if last == nil {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		last = cl.Ping(ctx)
+	}
+	if last != nil {
+		return trigger.Health{Detail: last.Error()}
+	}
+	return trigger.Health{OK: true}
+}
+
+// Lag implements trigger.Source.
+func (k *source) Lag(ctx context.Context) (int64, error) {
+	cl := k.client()
+	if cl == nil {
+		return 0, trigger.ErrNotKnown
+	}
+	lags, err := kadm.NewClient(cl).Lag(ctx, k.s.Group)
+	if err != nil {
+		return 0, err
+	}
+	l, ok := lags[k.s.Group]
+	if !ok || l.Error() != nil {
+		return 0, errors.Join(trigger.ErrNotKnown, l.Error())
+	}
+	return l.Lag.Total(), nil
+}
+
+// Capabilities implements trigger.Source.
+func (k *source) Capabilities() trigger.Caps { return caps }
+
+// Close implements trigger.Source.
+func (k *source) Close() error {
+	k.mu.Lock()
+	cl := k.cl
+	k.cl = nil
+	k.mu.Unlock()
+	if cl != nil {
+		cl.Close()
+	}
+	return nil
+}
+
+// Seek implements trigger.Seeker.
+func (k *source) Seek(ctx context.Context, to trigger.Place) ([]trigger.Write, error) {
+	o, err := options(k.s)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(o...)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	if err := reach(ctx, cl, k.s, "client"); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	k.cl = cl
+	k.mu.Unlock()
+	defer func() { k.mu.Lock(); k.cl = nil; k.mu.Unlock() }()
+	if err := k.generation(ctx); err != nil {
+		return nil, err
+	}
+	admin := kadm.NewClient(cl)
+	var listed kadm.ListedOffsets
+	switch to.Name {
+	case "start":
+		listed, err = admin.ListStartOffsets(ctx, k.s.Queue)
+	case "end":
+		listed, err = admin.ListEndOffsets(ctx, k.s.Queue)
+	default:
+		listed, err = admin.ListOffsetsAfterMilli(ctx, to.At.UnixMilli(), k.s.Queue)
+	}
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ws []trigger.Write
+	offsets := kadm.Offsets{}
+	listed.Each(func(l kadm.ListedOffset) {
+		offsets.AddOffset(l.Topic, l.Partition, l.Offset, -1)
+		ws = append(ws, trigger.Write{Key: k.position(l.Partition), Value: binary.BigEndian.AppendUint64(nil, uint64(l.Offset))})
+	})
+	rs, err := admin.CommitOffsets(ctx, k.s.Group, offsets)
+	if err == nil {
+		err = rs.Error()
+	}
+	return ws, err
+}
+
+var (
+	_ trigger.Source = (*source)(nil)
+	_ trigger.Seeker = (*source)(nil)
+)

@@ -1,0 +1,139 @@
+package trigger
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"thread/engine"
+)
+
+// The statuses of a message (Q-16).
+const (
+	StatusStored     = "stored"
+	StatusSuccess    = "success"
+	StatusFailed     = "failed"
+	StatusRejected   = "rejected"
+	StatusParseError = "parse_error"
+	StatusDuplicate  = "duplicate"
+)
+
+// Row is what the ledger has of one message. It is in the transaction of its event,
+// so neither is there without the other.
+type Row struct {
+	At         string  `json:"at"`
+	TraceID    string  `json:"trace_id"`
+	MessageID  string  `json:"message_id"`
+	Queue      string  `json:"queue"`
+	EventName  string  `json:"event_name"`
+	TenantID   string  `json:"tenant_id"`
+	Status     string  `json:"status"`
+	DurationMS float64 `json:"duration_ms"` // from the intake to the status
+	AgentRunID *string `json:"agent_run_id"`
+	RetryCount int64   `json:"retry_count"`
+	Error      *string `json:"error"`
+	Event      int64   `json:"event"` // id, 0: none was stored
+	Consumer   string  `json:"consumer,omitempty"`
+}
+
+func (c *Config) row(i *item, now time.Time) Row {
+	return Row{At: now.UTC().Format(receivedLayout), TraceID: i.env.TraceID, MessageID: i.env.MessageID, Queue: c.Queue,
+		EventName: i.env.Type(), TenantID: i.env.TenantID, DurationMS: milliseconds(now.Sub(i.begun)), Consumer: c.Consumer}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func text(s string) *string { return &s }
+
+// ledger is the ledger of one trigger within a transaction.
+type ledger struct {
+	r      *engine.Records
+	prefix []byte
+	keep   int64
+	last   int64
+	added  int
+}
+
+func openLedger(r *engine.Records, c *Config) (*ledger, error) {
+	l := &ledger{r: r, prefix: key(kindLedger, c.Name), keep: c.LedgerKeep}
+	for rec, err := range r.Descend(l.prefix, after(l.prefix)) {
+		if err != nil {
+			return nil, err
+		}
+		l.last = numberOf(rec.Key)
+		break
+	}
+	return l, nil
+}
+
+// add stores a row and returns its number.
+func (l *ledger) add(row *Row) (int64, error) {
+	l.last++
+	l.added++
+	return l.last, putJSON(l.r, numbered(l.prefix, l.last), row)
+}
+
+// update changes a row, if it is still there.
+func (l *ledger) update(n int64, change func(*Row)) error {
+	var row Row
+	k := numbered(l.prefix, n)
+	ok, err := getJSON(l.r, k, &row)
+	if !ok || err != nil {
+		return err
+	}
+	change(&row)
+	return putJSON(l.r, k, &row)
+}
+
+// sweep deletes some of the rows before the newest keep.
+func (l *ledger) sweep() error {
+	var old [][]byte
+	for rec, err := range l.r.Ascend(l.prefix, numbered(l.prefix, max(0, l.last-l.keep)+1)) {
+		if err != nil {
+			return err
+		}
+		if old = append(old, bytes.Clone(rec.Key)); len(old) >= sweepAtLeast+2*l.added {
+			break
+		}
+	}
+	for _, k := range old {
+		if err := l.r.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ledger returns the newest rows of the trigger of that name, newest first, at most
+// limit, only those with that status unless it is "".
+func Ledger(ctx context.Context, t *engine.Thread, name, status string, limit int) (rows []Row, err error) {
+	err = t.View(ctx, func(tx *engine.Tx) error {
+		r, err := tx.Records(table)
+		if err != nil {
+			return err
+		}
+		prefix := key(kindLedger, name)
+		for rec, err := range r.Descend(prefix, after(prefix)) {
+			if err != nil {
+				return err
+			}
+			v, err := checked(rec.Key, rec.Value)
+			if err != nil {
+				return err
+			}
+			var row Row
+			if err := json.Unmarshal(v, &row); err != nil {
+				return err
+			}
+			if status != "" && row.Status != status {
+				continue
+			}
+			if rows = append(rows, row); len(rows) >= limit {
+				break
+			}
+		}
+		return nil
+	})
+	return rows, err
+}

@@ -1,0 +1,119 @@
+package trigger
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// buckets are the upper bounds of queue_processing_duration_seconds.
+var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// Metrics counts what a trigger did since it was made (Q-21). Its zero value is not
+// usable.
+type Metrics struct {
+	mu       sync.Mutex
+	queue    string
+	consumed map[string]int64 // by status
+	counts   []int64          // by bucket, the last one above all
+	sum      float64
+	delay    float64 // seconds between broker and thread, of the latest message
+	retries  int64
+	workers  int
+	lag      int64 // -1: not known
+	backlog  int64
+}
+
+func newMetrics(queue string) *Metrics {
+	return &Metrics{queue: queue, consumed: map[string]int64{}, counts: make([]int64, len(buckets)+1), lag: -1}
+}
+
+// done counts a message that has come to its end.
+func (m *Metrics) done(status string, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.consumed[status]++
+	if status == StatusDuplicate {
+		return
+	}
+	s := took.Seconds()
+	m.sum += s
+	i, _ := slices.BinarySearch(buckets, s)
+	m.counts[i]++
+}
+
+func (m *Metrics) set(fn func(*Metrics)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fn(m)
+}
+
+// Counts is a reading of Metrics.
+type Counts struct {
+	Consumed  map[string]int64 `json:"consumed"` // by status
+	Processed int64            `json:"processed"`
+	Failed    int64            `json:"failed"`
+	DedupHits int64            `json:"dedup_hits"`
+	Retries   int64            `json:"retries"`
+	Lag       *int64           `json:"lag"` // nil: the broker does not tell
+	Backlog   int64            `json:"backlog"`
+	Delay     float64          `json:"consumption_delay_seconds"`
+}
+
+// Read returns the counts. Processed are the messages that came to a good end,
+// failed those that could not be parsed or handled.
+func (m *Metrics) Read() Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := Counts{Consumed: map[string]int64{}, Retries: m.retries, Backlog: m.backlog, Delay: m.delay}
+	for k, v := range m.consumed {
+		c.Consumed[k] = v
+	}
+	c.Processed = m.consumed[StatusStored] + m.consumed[StatusSuccess]
+	c.Failed = m.consumed[StatusFailed] + m.consumed[StatusParseError]
+	c.DedupHits = m.consumed[StatusDuplicate]
+	if m.lag >= 0 {
+		c.Lag = &m.lag
+	}
+	return c
+}
+
+// WriteTo writes the metrics in the text format of Prometheus. It is written by
+// hand: the library for it would be a fifth of the edge build.
+func (m *Metrics) WriteTo(w io.Writer) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b strings.Builder
+	queue := `queue="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(m.queue) + `"`
+	head := func(name, kind, help string) { fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
+	head("queue_messages_consumed_total", "counter", "Messages that came to their end.")
+	for _, s := range []string{StatusDuplicate, StatusFailed, StatusParseError, StatusRejected, StatusStored, StatusSuccess} {
+		fmt.Fprintf(&b, "queue_messages_consumed_total{%s,status=\"%s\"} %d\n", queue, s, m.consumed[s])
+	}
+	head("queue_processing_duration_seconds", "histogram", "From the intake of a message to its end.")
+	var n int64
+	for i, at := range buckets {
+		n += m.counts[i]
+		fmt.Fprintf(&b, "queue_processing_duration_seconds_bucket{%s,le=\"%g\"} %d\n", queue, at, n)
+	}
+	n += m.counts[len(buckets)]
+	fmt.Fprintf(&b, "queue_processing_duration_seconds_bucket{%s,le=\"+Inf\"} %d\n", queue, n)
+	fmt.Fprintf(&b, "queue_processing_duration_seconds_sum{%s} %g\nqueue_processing_duration_seconds_count{%s} %d\n", queue, m.sum, queue, n)
+	one := func(name, kind, help string, v any) {
+		head(name, kind, help)
+		fmt.Fprintf(&b, "%s{%s} %v\n", name, queue, v)
+	}
+	one("queue_active_workers", "gauge", "Workers that take messages.", m.workers)
+	one("queue_dedup_hits_total", "counter", "Messages that were known already.", m.consumed[StatusDuplicate])
+	one("queue_retries_total", "counter", "Failed attempts at handling an event.", m.retries)
+	one("queue_consumption_delay_seconds", "gauge", "Between the broker and the thread, of the latest message.", m.delay)
+	one("queue_backlog", "gauge", "Events that wait for their consumer.", m.backlog)
+	if m.lag >= 0 {
+		one("queue_consumer_lag", "gauge", "Messages that the broker has for the group.", m.lag)
+	}
+	written, err := io.WriteString(w, b.String())
+	return int64(written), err
+}
