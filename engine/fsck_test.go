@@ -7,6 +7,7 @@ import (
 	"thread/internal/fsck"
 )
 
+//nolint:gochecknoinits // the tests of package engine cannot import fsck, which imports it
 func init() {
 	engine.Check = func(ctx context.Context, t *engine.Thread) (*engine.CheckReport, error) {
 		r, err := fsck.Check(ctx, t)

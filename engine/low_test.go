@@ -8,9 +8,7 @@ import (
 	"thread/internal/store/bolt"
 )
 
-func low(tx *Tx) *bolt.Tx            { return tx.s.(*bolt.Tx) }
-func sessionOf(tx *Tx) store.Session { return &session{tx: *tx} }
-func dirOf(th *Thread) *bolt.Store   { return th.s.(*bolt.Store) }
+func dirOf(th *Thread) *bolt.Store { return th.s.(*bolt.Store) }
 
 var (
 	bucketDeliveries   = []byte(store.Deliveries)
@@ -18,7 +16,6 @@ var (
 	bucketRetries      = []byte(store.Retries)
 	bucketDedupe       = []byte(store.Dedupe)
 	bucketDedupeExpiry = []byte(store.DedupeExpiry)
-	bucketReceipts     = []byte(store.Receipts)
 	bucketScheduled    = []byte(store.Scheduled)
 	bucketSchedules    = []byte(store.Schedules)
 	bucketChecked      = []byte(store.Checked)

@@ -22,7 +22,7 @@ type Fault struct {
 	Line, Event int64
 }
 
-// CheckReport is the answer of Check.
+// Report is what Check has found.
 type Report struct {
 	Events    int64 // records of events that were looked at
 	Pages     int64 // pages in use

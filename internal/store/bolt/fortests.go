@@ -50,5 +50,5 @@ func UpdateRaw(ctx context.Context, t *Store, fn func(b *bbolt.Tx) error) error 
 		return err
 	}
 	defer db.Close()
-	return db.DB.Update(fn)
+	return db.Update(fn)
 }

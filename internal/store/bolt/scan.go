@@ -8,7 +8,7 @@ import (
 	"thread/internal/store/bolt/disk"
 )
 
-// The bounds of a slice. Its time is a variable for the tests.
+// SliceTime is how long a slice is. A variable for the tests.
 var SliceTime = 4 * time.Millisecond
 
 const (

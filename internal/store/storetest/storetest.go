@@ -411,7 +411,7 @@ func longBatch(t *testing.T, open func(l store.Logic) store.Store) {
 			}
 		})
 	}
-	if _, err := batch(n, wrong); err != wrong {
+	if _, err := batch(n, wrong); !errors.Is(err, wrong) {
 		t.Errorf("got %v", err)
 	}
 	if st := state(t, reader); st.Head != 1 || st.Count != 1 {

@@ -99,6 +99,7 @@ const (
 	RecordVerbatim = 2
 )
 
+// The keys in bucket meta, and the names of the buckets.
 var (
 	KeyFormat = []byte("format")
 	KeyState  = []byte("state")
@@ -115,10 +116,12 @@ var (
 	BucketProgress      = []byte(store.Progress)
 )
 
+// EncodeFormat returns the record meta "format".
 func EncodeFormat(version uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte(formatMagic), version)
 }
 
+// DecodeFormat reads it; ErrNotDatabase if it is not one, ErrNewerFormat.
 func DecodeFormat(v []byte) (version uint32, err error) {
 	if len(v) != 8 || string(v[:4]) != formatMagic {
 		return 0, store.ErrNotDatabase
@@ -138,6 +141,7 @@ type State struct {
 	Log                               jsonlog.Position
 }
 
+// Encode returns the record meta "state".
 func (s *State) Encode() []byte {
 	v := make([]byte, 0, stateBytes)
 	for _, n := range []int64{s.Head, s.LastID, s.Count, s.Stored, s.Tail, s.Log.Size, s.Log.Lines, s.Log.Base, s.Log.First} {
@@ -146,6 +150,7 @@ func (s *State) Encode() []byte {
 	return index.AppendSum(v, KeyState)
 }
 
+// DecodeState reads it; ErrCorrupt if it is not valid.
 func DecodeState(v []byte) (s State, err error) {
 	b, ok := index.CheckSum(KeyState, v)
 	if !ok || len(v) != stateBytes {
@@ -160,6 +165,7 @@ func DecodeState(v []byte) (s State, err error) {
 	return s, nil
 }
 
+// EventKey returns the key of a group that begins with that event.
 func EventKey(id int64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 0, 8), uint64(id)) }
 
 // TimeText is a created_at in both of its forms. The text and the milliseconds
@@ -170,6 +176,7 @@ type TimeText struct {
 	Exact  bool // text is event.AppendTime of ms; otherwise ms means nothing
 }
 
+// SetText sets the text.
 func (t *TimeText) SetText(s string) {
 	if s != t.Text || s == "" {
 		t.Text = s
@@ -240,6 +247,7 @@ func (r *Record) decodeSingle(b []byte) bool {
 	return true
 }
 
+// CorruptEvent returns ErrCorrupt for the event, or the group, of that key.
 func CorruptEvent(key []byte) error {
 	if len(key) == 8 {
 		return fmt.Errorf("%w: event %d", store.ErrCorrupt, int64(binary.BigEndian.Uint64(key)))

@@ -267,6 +267,7 @@ func (g *Group) Append(b []byte, e *Appended) []byte {
 	return append(b, e.Content...)
 }
 
+// EventID is the inverse of EventKey; ErrCorrupt if key is none.
 func EventID(key []byte) (int64, error) {
 	if len(key) != 8 {
 		return 0, CorruptEvent(key)

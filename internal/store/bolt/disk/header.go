@@ -33,6 +33,7 @@ const (
 // database that outgrew it there could not be opened there again.
 const MaxDatabaseBytes = (1 << 30) * (1 - math.MaxInt>>32&1)
 
+// Meta is what a meta page of bbolt says.
 type Meta struct {
 	PageSize, Root, Freelist, Pages, Txid uint64
 }

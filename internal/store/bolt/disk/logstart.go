@@ -23,14 +23,17 @@ type LogStart struct {
 	From, Skip int64
 }
 
+// KeyLines is its key in bucket meta.
 var KeyLines = []byte("lines")
 
+// Encode returns the record.
 func (s LogStart) Encode() []byte {
 	v := binary.BigEndian.AppendUint64(nil, uint64(s.From))
 	v = binary.BigEndian.AppendUint64(v, uint64(s.Skip))
 	return index.AppendSum(v, KeyLines)
 }
 
+// DecodeLogStart reads a record, nil for none; ErrCorrupt if it is not valid.
 func DecodeLogStart(v []byte) (s LogStart, err error) {
 	if v == nil {
 		return s, nil

@@ -43,6 +43,7 @@ type PageFile struct {
 	Pages    uint64 // whole pages in the file
 }
 
+// NewPageFile returns the pages of f.
 func NewPageFile(f *os.File, pageSize int64) (*PageFile, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -96,6 +97,7 @@ type Element struct {
 	Index      int
 }
 
+// Element returns the entry i of a page.
 func (g *Page) Element(i int) (e Element, err error) {
 	e.Page, e.Index = g.ID, i
 	order := binary.NativeEndian
@@ -132,6 +134,7 @@ type TreeWalk struct {
 	Seen    func(g *Page) // told of every page; nil: nobody
 }
 
+// Faultf tells of a fault of a page, in a bucket if that is known.
 func (w *TreeWalk) Faultf(id uint64, bucket, format string, args ...any) {
 	place := fmt.Sprintf("page %d", id)
 	if bucket != "" {

@@ -23,6 +23,8 @@ import (
 //
 // Pieces of an event that is not there, or not visible, were left by a batch that
 // a crash cut short.
+
+// BucketPieces holds them.
 var BucketPieces = []byte(store.Pieces)
 
 const (
