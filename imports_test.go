@@ -45,7 +45,7 @@ var permitted = map[string]string{
 	"thread/internal/fsck": "thread/engine thread/event thread/index thread/internal/durable thread/internal/store thread/internal/store/bolt thread/internal/store/bolt/disk thread/jsonlog thread/lock",
 
 	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
-	"thread/internal/consume":  "thread/engine thread/internal/watch",
+	"thread/internal/consume":  "thread/engine thread/internal/duration thread/internal/watch",
 	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/store thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
 
 	"thread/handlers": "thread/engine thread/internal/dispatch",

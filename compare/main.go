@@ -87,6 +87,7 @@ func compare() error {
 		{"dispatch", l.dispatch},
 		{"series", l.series},
 		{"records", l.records},
+		{"side by side", l.sideBySide},
 	} {
 		if only := os.Getenv("COMPARE_ONLY"); only != "" && only != step.what && step.what != "building" {
 			continue

@@ -24,6 +24,8 @@ func work(what string, args []string) error {
 	switch what {
 	case "ingest":
 		return ingestSQLite(args[0], args[1])
+	case "nap":
+		return nap()
 	case "scan":
 		return scan(args[0])
 	case "push-thread", "push-sqlite":

@@ -79,7 +79,7 @@ func (t *Thread) rememberChecked(ctx context.Context, searches []*dueSearch) {
 	}
 	for _, l := range searches {
 		// What a filter with a clock says of an event can change.
-		if l.cost() >= rememberEach && l.due.Err == nil && !l.selection.Filter.UsesClock() {
+		if l.cost() >= rememberEach && l.skip == nil && l.due.Err == nil && !l.selection.Filter.UsesClock() {
 			long = append(long, l)
 		}
 	}

@@ -61,6 +61,14 @@ func calls(t *testing.T) []call {
 		{"DueFor", func(ctx context.Context, th *Thread) error { _, err := th.DueFor(ctx, "none", 0); return err }, 4},
 		{"Events", func(ctx context.Context, th *Thread) error { return last(th.Events(ctx, Query{})) }, 4},
 		{"Explain", func(ctx context.Context, th *Thread) error { _, err := th.Explain(ctx, Query{}); return err }, 4},
+		{"EventState", func(ctx context.Context, th *Thread) error { _, err := th.EventState(ctx, "c", 1); return err }, 0},
+		{"ParallelFeed.Step", func(ctx context.Context, th *Thread) error {
+			f, err := th.ParallelFeed("c", ParallelPolicy{})
+			if err == nil {
+				_, err = f.Step(ctx, Step{Begin: 1})
+			}
+			return err
+		}, 0},
 		{"Feed.Next", func(ctx context.Context, th *Thread) error {
 			_, err := th.Feed("none", Policy{}).Next(ctx, nil)
 			return err
@@ -177,7 +185,7 @@ func TestCanceled(t *testing.T) {
 	for _, of := range []struct {
 		prefix string
 		t      reflect.Type
-	}{{"", reflect.TypeFor[*Thread]()}, {"Feed.", reflect.TypeFor[*Feed]()}} {
+	}{{"", reflect.TypeFor[*Thread]()}, {"Feed.", reflect.TypeFor[*Feed]()}, {"ParallelFeed.", reflect.TypeFor[*ParallelFeed]()}} {
 		for i := range of.t.NumMethod() {
 			m := of.t.Method(i)
 			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() && !slices.Contains(covered, of.prefix+m.Name) {

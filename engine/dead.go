@@ -242,6 +242,9 @@ func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) (err error) {
 		return err
 	}
 	state, err := tx.delivery(c.Consumer)
+	if err == nil {
+		err = tx.describeParallel(c, &state, from)
+	}
 	if err == nil && state.Failing > from {
 		c.Failing, c.Failures = state.Failing, failures(&state.Letter)
 		// As long as Feed waits, which a clock that was ahead does not draw out.
@@ -264,10 +267,17 @@ func (tx *Tx) dueRetries(d *Due, after int64) error {
 	if after > 0 {
 		return nil
 	}
+	set, err := tx.settledAbove(d.Consumer, &state, d.Progress.From())
+	if err != nil {
+		return err
+	}
 	return tx.eachLetter(store.Retries, d.Consumer, func(k, _ []byte) (more bool, err error) {
 		_, id, err := store.SplitLetterKey(k)
-		if err != nil || id > d.Progress.From() {
+		if err != nil {
 			return false, err
+		}
+		if _, settled := set.find(id); id > d.Progress.From() && !settled {
+			return true, nil
 		}
 		stored, err := tx.s.Has(id)
 		if stored {

@@ -42,6 +42,9 @@ func (tx *Tx) handBack(consumer string) error {
 	}
 	d.Count, d.Suspect, d.Failing = 0, 0, 0
 	d.Retried++
+	if err := tx.forgetAttempts(consumer); err != nil {
+		return err
+	}
 	return tx.putDelivery(consumer, &d)
 }
 
@@ -80,6 +83,8 @@ type Result struct {
 	// NotBefore is when the event is tried again if it has not succeeded, in place of
 	// Policy.Backoff; zero for that. Postponed needs it.
 	NotBefore time.Time
+	// Delay is of a ParallelFeed's Deferred: how long to wait, 0 for the Policy's.
+	Delay time.Duration
 }
 
 // Verdict is what a result means for the events of a delivery.
@@ -165,6 +170,13 @@ func (tx *Tx) passOver(consumer string, d *store.Delivery, id int64, ids []int64
 	p, _, err := tx.Progress(consumer)
 	if err != nil || id <= p.From() {
 		return err
+	}
+	set, err := tx.settledAbove(consumer, d, p.From())
+	if err != nil {
+		return err
+	}
+	if r, ok := set.find(id + 1); ok {
+		id = r.last
 	}
 	return tx.setProgress(consumer, id)
 }

@@ -153,7 +153,13 @@ func (l *dueSearch) step(tx *Tx, spare *store.Selection) (done bool, err error) 
 		}
 	}
 	l.reading.after = max(l.reading.after, after)
+	if l.skip, err = tx.settledOf(l.sub.Consumer, l.due.Progress.From()); err != nil {
+		return false, err
+	}
 	l.reading.after, err = tx.s.Scan(l.scan(head), func(id int64) (bool, error) {
+		if _, settled := l.skip.find(id); settled {
+			return true, nil
+		}
 		l.due.First = id
 		return false, nil
 	})

@@ -26,6 +26,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"time"
@@ -136,7 +137,10 @@ func (t *Thread) WithoutRelease() *Thread {
 // within the wait, and ErrUnknownOutcome. A panic of fn goes on to the caller of
 // Update, and runtime.Goexit in fn ends the goroutine; nothing is stored then.
 func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
-	return t.s.Update(ctx, func(s store.Session) error { return fn(&s.(*session).tx) })
+	return t.s.Update(ctx, func(s store.Session) error {
+		tx := &s.(*session).tx
+		return cmp.Or(fn(tx), tx.readErr)
+	})
 }
 
 // View runs fn in one read transaction, which sees the thread as it was at one
@@ -144,7 +148,9 @@ func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 // a read-only medium. View returns fn's error unchanged; a panic of fn goes on to
 // the caller of View.
 func (t *Thread) View(ctx context.Context, fn func(tx *Tx) error) error {
-	return t.read(ctx, func(tx *Tx) error { return store.Call(func() error { return fn(tx) }) })
+	return t.read(ctx, func(tx *Tx) error {
+		return store.Call(func() error { return cmp.Or(fn(tx), tx.readErr) })
+	})
 }
 
 func invalidf(format string, args ...any) error {

@@ -38,6 +38,7 @@ type Feed struct {
 	out      Delivery
 	waits    waits
 	due      dueList // of an unordered feed
+	adopted  bool    // what a ParallelFeed left was settled
 
 	// Dead counts the events that became dead letters by what was stored through
 	// this feed; LastDead is the id of the latest.
@@ -55,8 +56,16 @@ type Delivery struct {
 	// only when Events is empty.
 	NotBefore time.Time
 
+	// Of a ParallelFeed: the key of all its events, and that a delivery in reserve may
+	// be begun only when a Step that was told so has stored it.
+	Key     string
+	Careful bool
+
 	number int64
 }
+
+// Number identifies a delivery of its consumer: no two have the same.
+func (d *Delivery) Number() int64 { return d.number }
 
 // Feed returns a feed of consumer.
 func (t *Thread) Feed(consumer string, p Policy) *Feed {
@@ -100,6 +109,9 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 			if became, err = f.settle(tx, &state, r); err != nil {
 				return err
 			}
+			if err := f.adopt(tx, &state); err != nil {
+				return err
+			}
 			// An error of the search must not take the result with it.
 			if d, refused = l.choose(tx, &state); refused == nil && len(d.Events) > 0 {
 				state.Number++
@@ -108,11 +120,14 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 				state.Count, state.Retry = int64(len(d.Events)), 0
 				if d.Retry {
 					state.Retry = 1
+				} else if err := tx.takeAttempt(f.consumer, &state); err != nil {
+					return err
 				}
 			}
 			return tx.putDelivery(f.consumer, &state)
 		})
 		if err != nil {
+			f.adopted = false
 			return Delivery{}, err
 		}
 		f.out, r = d, nil
@@ -208,7 +223,11 @@ func (l *choice) view(ctx context.Context) (ready bool, err error) {
 				return err
 			}
 			d, err := l.choose(tx, &state)
-			ready = len(d.Events) > 0 || state.Count > 0 && err == nil
+			if !l.feed.adopted && err == nil {
+				left, lerr := tx.leftRunning(l.feed.consumer)
+				l.feed.adopted, err = !left, lerr
+			}
+			ready = len(d.Events) > 0 || (state.Count > 0 || !l.feed.adopted) && err == nil
 			return err
 		})
 		if err != nil || ready || l.done {
@@ -257,7 +276,11 @@ func (l *choice) choose(tx *Tx, state *store.Delivery) (Delivery, error) {
 		l.where, l.from, l.selection = s.Where(), p.From(), store.NewSelection(f, nil)
 		l.pos = max(l.from, tx.checkedUpTo(s, l.from))
 	}
-	r := reading{t: tx.t, selection: l.selection, after: l.pos, upto: math.MaxInt64, limit: l.feed.policy.Limit}
+	skip, err := tx.settledAbove(s.Consumer, state, p.From())
+	if err != nil {
+		return Delivery{}, err
+	}
+	r := reading{t: tx.t, skip: skip, selection: l.selection, after: l.pos, upto: math.MaxInt64, limit: l.feed.policy.Limit}
 	events, err := r.slice(tx)
 	if err != nil {
 		return Delivery{}, err
@@ -268,6 +291,17 @@ func (l *choice) choose(tx *Tx, state *store.Delivery) (Delivery, error) {
 	if len(events) == 0 {
 		l.pos, l.done = r.after, r.done()
 		return Delivery{}, nil
+	}
+	events, a, err := tx.cutAtAttempt(s.Consumer, events)
+	if err != nil {
+		return Delivery{}, err
+	}
+	if a != nil {
+		if end := l.feed.waits.end(events[0].ID, &a.Failures, now); end.After(now) {
+			l.notBefore, l.done = earlier(l.notBefore, end), true
+			return Delivery{}, nil
+		}
+		return Delivery{Events: events, Attempt: a.Attempts + 1}, nil
 	}
 	d := Delivery{Events: l.cut(events, state, failing)}
 	if len(d.Events) == 1 {
@@ -334,10 +368,19 @@ func earlier(a, b time.Time) time.Time {
 // be tried now, and when the earliest of the others may. One above from is left
 // out: progress was moved back, and it comes by itself.
 func (tx *Tx) nextRetry(consumer string, from int64, now time.Time, w waits) (e event.Event, l store.Failures, at time.Time, err error) {
+	set, err := tx.settledOf(consumer, from)
+	if err != nil {
+		return e, l, at, err
+	}
 	err = tx.eachLetter(store.Retries, consumer, func(k, v []byte) (more bool, err error) {
 		_, id, err := store.SplitLetterKey(k)
-		if err != nil || id > from {
+		if err != nil {
 			return false, err
+		}
+		if id > from {
+			if _, settled := set.find(id); !settled {
+				return true, nil
+			}
 		}
 		if l, err = store.DecodeLetter(k, v); err != nil {
 			return false, err

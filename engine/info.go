@@ -29,8 +29,9 @@ type ConsumerInfo struct {
 	FilterErr error   // the stored filter is invalid; it was imported
 	Dead      int64   // dead letters
 	Retries   int64   // dead letters that were sent back and are not settled yet
-	Failing   int64   // id of the unread event that has failed and is tried again, 0: none
-	Failures          // of that event
+	ParallelState
+	Failing  int64 // id of the unread event that has failed and is tried again, 0: none
+	Failures       // of that event
 }
 
 // Info returns the state of the thread, with subscriptions in the order they
@@ -134,7 +135,11 @@ func (tx *Tx) unread(consumer string) (r reading, err error) {
 		return r, err
 	}
 	f, err := filter.Compile(s.Where())
-	return reading{t: tx.t, selection: store.NewSelection(f, nil), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}, err
+	if err != nil {
+		return r, err
+	}
+	set, err := tx.settledOf(consumer, p.From())
+	return reading{t: tx.t, skip: set, selection: store.NewSelection(f, nil), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}, err
 }
 
 func (b *Backlog) count(ctx context.Context, r reading) (err error) {

@@ -46,6 +46,13 @@ func (tx *Tx) setProgress(consumer string, lastAcked int64) error {
 			return err
 		}
 	}
+	if err := tx.trimSet(consumer, old.From(), min(lastAcked, tx.Head())); err != nil {
+		return err
+	}
+	return tx.putProgress(consumer, lastAcked)
+}
+
+func (tx *Tx) putProgress(consumer string, lastAcked int64) error {
 	key := store.ConsumerKey(consumer)
 	p := store.ProgressRecord{LastAcked: lastAcked, Newest: tx.Head(), UpdatedAt: event.FormatTime(tx.now())}
 	return tx.s.Put(store.Progress, key, p.Encode(key))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"thread/event"
@@ -98,6 +99,7 @@ type reading struct {
 	selection   *store.Selection
 	after, upto int64 // upto becomes the newest id with the first slice
 	limit       int64
+	skip        spans // these ids are left out
 
 	events []event.Event // of the latest slice
 	slices int
@@ -120,6 +122,12 @@ func (r *reading) slice(tx *Tx) (es []event.Event, err error) {
 	}
 	es, r.after, err = tx.s.Page(r.scan(r.upto), r.limit, r.events[:0])
 	r.events = es
+	if r.skip != nil {
+		es = slices.DeleteFunc(es, func(e event.Event) bool {
+			_, skipped := r.skip.find(e.ID)
+			return skipped
+		})
+	}
 	r.limit -= int64(len(es))
 	return es, err
 }
@@ -166,7 +174,10 @@ func (r *reading) dryRun(ctx context.Context) error {
 }
 
 // count is the callback of a search that only looks.
-func (r *reading) count(int64) (bool, error) {
+func (r *reading) count(id int64) (bool, error) {
+	if _, skipped := r.skip.find(id); skipped {
+		return true, nil
+	}
 	r.limit--
 	return r.limit > 0, nil
 }

@@ -11,6 +11,7 @@ import (
 // Records is a table of records of the caller's own, in the order of their keys,
 // that changes in the same transaction as the thread. It is valid as long as its Tx.
 type Records struct {
+	of   *Tx
 	tx   store.Tx
 	name store.Table
 }
@@ -26,7 +27,7 @@ func (tx *Tx) Records(name string) (*Records, error) {
 	if store.Reserved(store.Table(name)) {
 		return nil, invalidf("the name %q is not free for a table", name)
 	}
-	r := &Records{tx: tx.s, name: store.Table(name)}
+	r := &Records{of: tx, tx: tx.s, name: store.Table(name)}
 	if !tx.s.Writable() {
 		return r, nil
 	}
@@ -39,11 +40,13 @@ func (tx *Tx) Records(name string) (*Records, error) {
 }
 
 // Get returns the value of the key, nil when there is no such record. It is valid
-// until the end of the transaction and must not be changed.
+// until the end of the transaction and must not be changed. A record that cannot be
+// read fails the transaction, whatever becomes of it in the function it is given to:
+// Update and View return the error.
 func (r *Records) Get(key []byte) []byte {
 	v, err := r.tx.Get(r.name, key)
-	if err != nil {
-		return nil
+	if err != nil && r.of.readErr == nil {
+		r.of.readErr = err
 	}
 	return v
 }

@@ -29,6 +29,13 @@ func (tx *Tx) Seek(consumer string, id int64) error {
 	if err := tx.handBack(consumer); err != nil {
 		return err
 	}
+	if p, _, err := tx.Progress(consumer); err != nil {
+		return err
+	} else if id == p.From() { // every event after it comes again
+		if err := tx.dropSet(consumer); err != nil {
+			return err
+		}
+	}
 	return tx.setProgress(consumer, id)
 }
 

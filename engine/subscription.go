@@ -29,6 +29,10 @@ type Subscription struct {
 	// Lane is the global lane in which a resident process runs the handler; ""
 	// for the lane main.
 	Lane string
+	// Key and Parallel are the defaults of thread consume for this consumer, see
+	// ParallelPolicy; 0 for one delivery after the other.
+	Key      string
+	Parallel int64
 }
 
 // Where returns the text of the filter, "" when there is none.
@@ -40,22 +44,26 @@ func (s *Subscription) Where() string {
 }
 
 const (
-	maxHandlerBytes = 1 << 20
-	maxLaneBytes    = 200
+	maxHandlerBytes  = 1 << 20
+	maxLaneBytes     = 200
+	maxOrderKeyBytes = 4096
 )
+
+// MaxParallel bounds Subscription.Parallel: each delivery that is out is a process.
+const MaxParallel = 1000
 
 // subscriptionOf returns a record as users see it.
 func subscriptionOf(r *store.Subscription) Subscription {
 	return Subscription{
 		Consumer: r.Consumer, Handler: r.Handler, Filter: r.Filter, Timeout: r.Timeout,
-		AckOnSuccess: r.AckOnSuccess, Paused: r.Paused, Lane: r.Lane,
+		AckOnSuccess: r.AckOnSuccess, Paused: r.Paused, Lane: r.Lane, Key: r.Key, Parallel: r.Parallel,
 	}
 }
 
 // set puts what users see into a record.
 func (s *Subscription) set(r *store.Subscription) {
 	r.Consumer, r.Handler, r.Filter, r.Timeout = s.Consumer, s.Handler, s.Filter, s.Timeout
-	r.AckOnSuccess, r.Paused, r.Lane = s.AckOnSuccess, s.Paused, s.Lane
+	r.AckOnSuccess, r.Paused, r.Lane, r.Key, r.Parallel = s.AckOnSuccess, s.Paused, s.Lane, s.Key, s.Parallel
 }
 
 // Subscribe stores a subscription. A consumer that was subscribed before goes on
@@ -115,6 +123,15 @@ func (s *Subscription) validate() error {
 	}
 	if len(s.Lane) > maxLaneBytes || !utf8.ValidString(s.Lane) || strings.HasPrefix(s.Lane, "session:") || strings.TrimSpace(s.Lane) != s.Lane {
 		return invalidf("lane %q is no name of up to %d bytes without spaces around it that does not begin with \"session:\"", s.Lane, maxLaneBytes)
+	}
+	if s.Parallel < 0 || s.Parallel > MaxParallel {
+		return invalidf("parallel %d is not in 0 to %d", s.Parallel, MaxParallel)
+	}
+	if len(s.Key) > maxOrderKeyBytes {
+		return invalidf("key is %d bytes long, the limit is %d", len(s.Key), maxOrderKeyBytes)
+	}
+	if err := ValidKey(s.Key); err != nil {
+		return err
 	}
 	if s.Where() == "" {
 		s.Filter = nil

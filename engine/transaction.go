@@ -18,6 +18,8 @@ type Tx struct {
 	pushes bool // drafts were pushed, if only duplicates
 	keyed  int  // dedupe keys added
 
+	readErr error // of the first of the caller's records that could not be read
+
 	ctx context.Context // ends long work in this transaction; nil where there is none
 }
 

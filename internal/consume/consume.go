@@ -28,10 +28,19 @@ type Options struct {
 	// FirstDelay is the wait after the first failure, 1 s by default. It becomes Factor
 	// times as long with each further one, up to MaxDelay, and is drawn out by up to a
 	// quarter.
-	FirstDelay     time.Duration
-	Factor         float64 // at least 1, 2 by default
-	Mode           Mode
-	ContentOnly    bool // stdin is the content of the event; only with Batch 1
+	FirstDelay  time.Duration
+	Factor      float64 // at least 1, 2 by default
+	Mode        Mode
+	ContentOnly bool // stdin is the content of the event; only with Batch 1
+	// Parallel is how many deliveries may be out at once, 0 for one after the other in
+	// the order of their ids. Then events with the same Key, as of
+	// engine.ParallelPolicy, come in order, and others in any.
+	Parallel int64
+	Key      string
+	Window   int64 // see engine.ParallelPolicy
+	// Worker starts the command Parallel times, once, to speak in lines (see workers);
+	// only with Batch 1.
+	Worker         bool
 	Stdout, Stderr io.Writer
 	Env            []string // in the command's environment, beside ours and the event
 	// Warn is called for every delivery that did not succeed.
@@ -77,6 +86,10 @@ var testPoint = func(place string) {}
 // Run returns the engine's errors, ErrUnsettled and ErrCommand.
 func Run(ctx context.Context, t *engine.Thread, consumer string, o Options) (Summary, error) {
 	r := newRun(t, consumer, o)
+	if r.Parallel > 0 || r.Worker {
+		err := r.parallel(ctx)
+		return r.sum, err
+	}
 	err := r.loop(ctx)
 	return r.sum, err
 }
@@ -252,6 +265,15 @@ func retryBusy(call func() error) (err error) {
 
 // deliver runs the command on d and returns the result.
 func (r *run) deliver(d *engine.Delivery) (engine.Result, error) {
+	result, err := r.attempt(d)
+	if err == nil {
+		r.account(d, result)
+	}
+	return result, err
+}
+
+// attempt is deliver without counting.
+func (r *run) attempt(d *engine.Delivery) (engine.Result, error) {
 	code, text, err := r.exec(d)
 	if err != nil {
 		return engine.Result{}, err
@@ -260,13 +282,17 @@ func (r *run) deliver(d *engine.Delivery) (engine.Result, error) {
 	if (text == killedByInterrupt || code == exitInterrupted) && r.Signals.interrupted() {
 		result.Verdict = engine.Returned
 	}
+	return result, nil
+}
+
+// account counts a result.
+func (r *run) account(d *engine.Delivery, result engine.Result) {
 	if result.Verdict == engine.Succeeded {
 		r.sum.Delivered += int64(len(d.Events))
-		return result, nil
+		return
 	}
 	r.sum.Failed++
 	r.Warn("%s", r.describe(d, result))
-	return result, nil
 }
 
 // The exit codes with a meaning of their own, from sysexits.h.

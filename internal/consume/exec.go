@@ -20,7 +20,7 @@ import (
 const (
 	envDir      = "THREAD_DIR"
 	envConsumer = "THREAD_CONSUMER"
-	envEvent    = "THREAD_EVENT_" // and ID, CREATED_AT, SOURCE, TYPE, SUBTYPE, ATTEMPT
+	envEvent    = "THREAD_EVENT_" // and ID, CREATED_AT, SOURCE, TYPE, SUBTYPE, ATTEMPT; and KEY, with any Batch
 )
 
 // stdinGrace is how long the rest of a long delivery is offered to what a command
@@ -45,7 +45,7 @@ func (r *run) exec(d *engine.Delivery) (code int64, text string, err error) {
 	r.Signals.attach(cmd.Process)
 	testPoint("running")
 	err = cmd.Wait()
-	r.Signals.attach(nil)
+	r.Signals.detach(cmd.Process)
 	var failed *exec.ExitError
 	if err != nil && !errors.As(err, &failed) && cmd.ProcessState == nil {
 		return 0, "", fmt.Errorf("%w: %w", ErrCommand, err)
@@ -69,21 +69,32 @@ func (r *run) input(d *engine.Delivery) []byte {
 	return b
 }
 
-func (r *run) environment(d *engine.Delivery) []string {
-	var env []string
+// baseEnvironment is what every command finds.
+func (r *run) baseEnvironment() (env []string) {
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, envEvent) { // of an outer consume
 			env = append(env, v)
 		}
 	}
+	env = append(env, r.Env...)
+	for _, v := range []string{envDir + "=" + r.t.Dir(), envConsumer + "=" + r.consumer} {
+		if strings.IndexByte(v, 0) < 0 {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+func (r *run) environment(d *engine.Delivery) []string {
+	env := r.baseEnvironment()
 	set := func(name, value string) {
 		if strings.IndexByte(value, 0) < 0 {
 			env = append(env, name+"="+value)
 		}
 	}
-	env = append(env, r.Env...)
-	set(envDir, r.t.Dir())
-	set(envConsumer, r.consumer)
+	if r.Key != "" {
+		set(envEvent+"KEY", d.Key)
+	}
 	if r.Batch > 1 {
 		return env
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,15 +28,23 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("CONSUME_DIR"); dir != "" {
 		os.Exit(child(dir))
 	}
+	if os.Getenv("CONSUME_ECHO") != "" && len(os.Args) == 1 {
+		os.Exit(echo())
+	}
 	os.Exit(m.Run())
 }
 
 func child(dir string) int {
 	at, _ := strconv.Atoi(os.Getenv("CONSUME_KILL_AT"))
 	batch, _ := strconv.ParseInt(os.Getenv("CONSUME_BATCH"), 10, 64)
-	n := 0
+	parallel, _ := strconv.ParseInt(os.Getenv("CONSUME_PARALLEL"), 10, 64)
+	most := int64(attempts)
+	if parallel > 0 {
+		most = 1000 // what many kills meet again and again is no dead letter there
+	}
+	var n atomic.Int64
 	testPoint = func(place string) {
-		if n++; n == at {
+		if n.Add(1) == int64(at) {
 			fmt.Println("reached", place)
 			time.Sleep(time.Hour) // a deadlock would end the program
 		}
@@ -43,7 +52,8 @@ func child(dir string) int {
 	t, err := engine.Open(dir)
 	if err == nil {
 		_, err = Run(ctx, t, "c", Options{
-			Command: []string{"sh", "-c", os.Getenv("CONSUME_COMMAND")}, Batch: batch, MaxAttempts: attempts, FirstDelay: time.Millisecond,
+			Command: []string{"sh", "-c", os.Getenv("CONSUME_COMMAND")}, Batch: batch, MaxAttempts: most, FirstDelay: time.Millisecond,
+			Parallel: parallel, Key: map[bool]string{true: "source"}[parallel > 0], Worker: os.Getenv("CONSUME_WORKER") != "", Stderr: os.Stderr,
 		})
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,7 +14,7 @@ import (
 // All methods of a nil Signals do nothing.
 type Signals struct {
 	mu      sync.Mutex
-	process *os.Process   // the running command
+	running []*os.Process // the running commands
 	first   os.Signal     // nil: none came
 	came    chan struct{} // closed when first is set
 	caught  chan os.Signal
@@ -49,8 +50,8 @@ func (s *Signals) got(sig os.Signal) {
 		close(s.came)
 		return
 	}
-	if s.process != nil {
-		s.process.Signal(syscall.SIGTERM)
+	for _, p := range s.running {
+		p.Signal(syscall.SIGTERM)
 	}
 }
 
@@ -66,7 +67,16 @@ func (s *Signals) attach(p *os.Process) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.process = p
+	s.running = append(s.running, p)
+}
+
+func (s *Signals) detach(p *os.Process) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running = slices.DeleteFunc(s.running, func(r *os.Process) bool { return r == p })
 }
 
 // interruptGrace is how long the terminal's SIGINT may take to reach us after a

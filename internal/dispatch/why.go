@@ -63,12 +63,50 @@ func Why(ctx context.Context, t *engine.Thread, consumer string, id int64) (Answ
 		// An event before this one ends the search: none after it is reached.
 		return Answer{PlaceBroken, fmt.Sprintf("It matches, but the filter fails on an unread event, so no handler is started: %v.", d.Err)}, nil
 	default:
+		if a, ok, err := explainParallel(ctx, t, &d, id); ok || err != nil {
+			return a, err
+		}
 		before, err := countBetween(ctx, t, d.Where(), from, id)
 		if err != nil {
 			return Answer{}, err
 		}
 		return explainPending(ctx, t, d, before)
 	}
+}
+
+// explainParallel is Why for an event that is settled, out or waiting above the
+// progress, and while the window is full.
+func explainParallel(ctx context.Context, t *engine.Thread, d *engine.Due, id int64) (Answer, bool, error) {
+	s, err := t.EventState(ctx, d.Consumer, id)
+	if err != nil {
+		return Answer{}, false, err
+	}
+	state, err := Status(t, d.Consumer)
+	if err != nil {
+		return Answer{}, false, err
+	}
+	switch {
+	case s.Settled:
+		return Answer{PlaceAcked, fmt.Sprintf("It matches and is settled, out of order: event %d before it is not yet, so that last_acked_id is %d.", d.First, d.Progress.LastAcked)}, true, nil
+	case s.Out && state.Running:
+		return Answer{PlaceRunning, "It matches and is out: a delivery of it has begun or is about to. thread consume stores its result."}, true, nil
+	case s.Out:
+		return Answer{PlacePending, "It matches and was out when its consume ended without a result; the next one delivers it again. " + explainIdle(t)}, true, nil
+	case s.Attempts > 0 && !s.NextAt.IsZero():
+		return Answer{PlaceRetrying, fmt.Sprintf("It matches and has failed, %s counted, the last time with %s; it is not tried again before %s. It holds up those after it with the same key only.",
+			times(int(s.Attempts)), s.LastError, event.FormatTime(s.NextAt))}, true, nil
+	}
+	info, err := t.Info(ctx)
+	if err != nil {
+		return Answer{}, false, err
+	}
+	for i := range info.Subscriptions {
+		if c := &info.Subscriptions[i]; c.Consumer == d.Consumer && c.Full() && id != d.First {
+			return Answer{PlacePending, fmt.Sprintf("It matches and is unread, and the window is full: %d events after event %d are settled, out or waiting, and nothing new is given out before that one is settled. thread consume --window sets how many may be.",
+				c.Settled+c.Out+c.Waiting, d.First)}, true, nil
+		}
+	}
+	return Answer{}, false, nil
 }
 
 func eventWith(ctx context.Context, t *engine.Thread, id int64) (event.Event, bool, error) {

@@ -57,7 +57,11 @@ func (s *salvage) see(bucket string, e *disk.Element) {
 		if p, err := store.DecodeProgress(e.Key, e.Value); err == nil {
 			s.saw(p.Newest) // not what was acked, which can be any number
 		}
-	case string(store.Dead), string(store.Retries):
+	case string(store.Settled):
+		if r, err := store.DecodeSettledRange(e.Key, e.Value); err == nil {
+			s.saw(r.Last)
+		}
+	case string(store.Dead), string(store.Retries), string(store.Attempts):
 		if _, err := store.DecodeLetter(e.Key, e.Value); err == nil {
 			_, id, _ := store.SplitLetterKey(e.Key)
 			s.saw(id)

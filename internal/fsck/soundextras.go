@@ -30,7 +30,7 @@ func (s *salvage) soundExtras() {
 			if _, err = store.DecodeLetter(x.Key, x.Value); err == nil {
 				_, _, err = store.SplitLetterKey(x.Key)
 			}
-		case string(store.Deliveries), string(store.Receipts):
+		case string(store.Deliveries), string(store.Receipts), string(store.Settled), string(store.Attempts):
 			if _, ok := index.CheckSum(x.Key, x.Value); !ok {
 				err = engine.ErrCorrupt
 			}

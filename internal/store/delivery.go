@@ -19,6 +19,10 @@ type Delivery struct {
 	Failing int64 // the unread event that has failed, 0: none
 	Letter  Failures
 	Retried int64 // how often something was handed back: a dead letter, or by Seek
+
+	Moved  int64 // how often the set above the progress, or attempts, were changed from outside
+	Window int64 // of the latest ParallelFeed
+	Mark   int64 // 1 + progress when the set was changed last, 0: there is none
 }
 
 const (
@@ -31,11 +35,15 @@ const (
 	fieldFailing = 7
 	fieldLetter  = 8 // Failures
 	fieldRetried = 9
+	fieldMoved   = 10
+	fieldRoom    = 11
+	fieldMark    = 12
 )
 
 func (d *Delivery) numbers() []*int64 {
 	return []*int64{fieldNumber: &d.Number, fieldFirst: &d.First, fieldLast: &d.Last, fieldCount: &d.Count,
-		fieldRetry: &d.Retry, fieldSuspect: &d.Suspect, fieldFailing: &d.Failing, fieldRetried: &d.Retried}
+		fieldRetry: &d.Retry, fieldSuspect: &d.Suspect, fieldFailing: &d.Failing, fieldRetried: &d.Retried,
+		fieldMoved: &d.Moved, fieldRoom: &d.Window, fieldMark: &d.Mark}
 }
 
 // Encode returns the record for key.

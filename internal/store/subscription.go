@@ -24,6 +24,8 @@ type Subscription struct {
 	AckOnSuccess bool
 	Paused       bool
 	Lane         string
+	Key          string
+	Parallel     int64
 
 	Ordinal uint64            // subscriptions are listed in the order they were made
 	Unknown map[uint64][]byte // fields of a newer version, kept as they are
@@ -37,6 +39,8 @@ const (
 	fieldAckOnSuccess = 5 // empty
 	fieldPaused       = 6 // empty
 	fieldLane         = 7
+	fieldOrderKey     = 8
+	fieldParallel     = 9 // 8 bytes
 )
 
 // Where returns the text of the filter, "" when there is none.
@@ -66,6 +70,10 @@ func (s *Subscription) Encode() []byte {
 	if s.Lane != "" {
 		b = appendField(b, fieldLane, s.Lane)
 	}
+	if s.Key != "" {
+		b = appendField(b, fieldOrderKey, s.Key)
+	}
+	b = appendNumber(b, fieldParallel, s.Parallel)
 	tags := make([]uint64, 0, len(s.Unknown))
 	for tag := range s.Unknown {
 		tags = append(tags, tag)
@@ -97,15 +105,20 @@ func DecodeSubscription(key, value []byte) (*Subscription, error) {
 		v := b[w+w2 : w+w2+int(n)]
 		b = b[w+w2+int(n):]
 		switch tag {
-		case fieldOrdinal, fieldTimeout:
+		case fieldOrdinal, fieldTimeout, fieldParallel:
 			if n != 8 {
 				return bad()
 			}
-			if u := binary.BigEndian.Uint64(v); tag == fieldOrdinal {
+			switch u := binary.BigEndian.Uint64(v); tag {
+			case fieldOrdinal:
 				s.Ordinal = u
-			} else {
+			case fieldTimeout:
 				s.Timeout = time.Duration(u)
+			default:
+				s.Parallel = int64(u)
 			}
+		case fieldOrderKey:
+			s.Key = string(v)
 		case fieldHandler:
 			s.Handler = string(v)
 		case fieldFilter:

@@ -27,6 +27,8 @@ const (
 	DedupeExpiry  Table = "dedupe_expiry"
 	Scheduled     Table = "scheduled"
 	Schedules     Table = "schedules"
+	Settled       Table = "settled"
+	Attempts      Table = "attempts"
 )
 
 // What package bolt makes with every database, and with every one from format 2 on. The
@@ -37,7 +39,7 @@ var (
 )
 
 // laterTables come with their first use.
-var laterTables = []Table{Pieces, Receipts, Checked, Deliveries, Dead, Retries, Dedupe, DedupeExpiry, Scheduled, Schedules}
+var laterTables = []Table{Pieces, Receipts, Checked, Deliveries, Dead, Retries, Dedupe, DedupeExpiry, Scheduled, Schedules, Settled, Attempts}
 
 // Reserved reports whether a table of that name is the thread's own, or the name is
 // none.

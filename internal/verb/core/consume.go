@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 
+	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/consume"
 	"thread/internal/dispatch"
@@ -20,6 +21,10 @@ type consumeCmd struct {
 	Once        bool     `help:"End after one delivery. Exit code 1 means that it will be retried."`
 	Follow      bool     `short:"f" help:"Wait for new events when nothing is unread."`
 	ContentOnly bool     `name:"content-only" help:"Give CMD the content alone on stdin, not the event as JSON."`
+	Parallel    cli.Text `placeholder:"N" help:"How many deliveries are out at once, at most."`
+	Key         cli.Text `placeholder:"KEY" help:"With --parallel: events with the same source, type, subtype or JSON path such as $.chat.id stay in order."`
+	Window      cli.Text `placeholder:"N" help:"How many events may be settled out of order, out, or waiting, before nothing new is given out (default 10000)."`
+	Worker      bool     `help:"Start CMD once, N times with --parallel, to read an event per line and write a result per line."`
 	MaxAttempts cli.Text `name:"max-attempts" placeholder:"N" help:"How many failures make an event a dead letter (default 5)."`
 	Backoff     cli.Text `placeholder:"DURATION" help:"The wait after the first failure (default 1s); it doubles, up to 5m."`
 	Factor      cli.Text `name:"backoff-factor" placeholder:"N" help:"How many times as long each further wait is (default 2)."`
@@ -38,10 +43,12 @@ later, 65 means never: the event becomes a dead letter. Any other counts as a fa
 attempt; the fifth makes it a dead letter. A batch that fails is split until the
 failing event is alone. With --batch 1, CMD also finds
 THREAD_EVENT_ID, _SOURCE, _TYPE, _SUBTYPE, _CREATED_AT and _ATTEMPT in its
-environment. --once has no effect in a handler, nor has --json on what CMD
+environment. --parallel N hands out N deliveries side by side; with --key those of
+one key stay in order, one at a time. --once has no effect in a handler, nor has --json on what CMD
 prints. See docs/CONSUME.md.`,
 		Examples: `thread subscribe --thread ./inbox --consumer worker --handler "thread consume -- ./worker"
 thread consume --thread ./inbox --consumer worker --batch 100 -- ./import --quiet
+thread consume --thread ./inbox --consumer worker --parallel 16 --key source -- ./agent
 thread consume --thread ./inbox --consumer worker --follow --content-only -- jq .`,
 		Grammar: func() cli.Command { return new(consumeCmd) },
 		Errors:  consumeWords,
@@ -70,8 +77,12 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(line))
 	}
 	// First: without a subscription there is nothing to lock.
-	if _, err := t.DueFor(ctx, consumer, 0); err != nil {
+	due, err := t.DueFor(ctx, consumer, 0)
+	if err != nil {
 		return err
+	}
+	if !c.Parallel.Set && !c.Once {
+		o.Parallel, o.Key = due.Parallel, due.Key
 	}
 	ctx, o.Signals = consume.CatchSignals(ctx)
 	defer o.Signals.Stop()
@@ -112,6 +123,18 @@ func (c *consumeCmd) options() (o consume.Options, err error) {
 	if o.MaxAttempts, err = parseCount("--max-attempts", c.MaxAttempts.Or("5")); err != nil {
 		return o, err
 	}
+	if o.Parallel, err = parseParallel(c.Parallel); err != nil {
+		return o, err
+	}
+	if c.Window.Set {
+		if o.Window, err = parseCount("--window", c.Window.Value); err != nil {
+			return o, err
+		}
+	}
+	o.Key, o.Worker = c.Key.Value, c.Worker
+	if err := checkKey(o.Key); err != nil {
+		return o, err
+	}
 	if o.FirstDelay, err = cli.ParseDuration("--backoff", c.Backoff.Or("1s")); err != nil {
 		return o, err
 	}
@@ -121,6 +144,12 @@ func (c *consumeCmd) options() (o consume.Options, err error) {
 	switch {
 	case c.Once && c.Follow:
 		return o, cli.UsageError("--once and --follow exclude each other", "give one of them")
+	case !c.Parallel.Set && c.Key.Value != "":
+		return o, cli.UsageError("--key needs --parallel", "add --parallel N")
+	case c.Once && (c.Parallel.Set || c.Worker):
+		return o, cli.UsageError("--once goes with neither --parallel nor --worker", "leave it out: without --follow it ends when nothing is unread")
+	case c.Worker && (o.Batch > 1 || c.ContentOnly):
+		return o, cli.UsageError("--worker goes with neither --batch nor --content-only", "leave them out: a worker reads one event per line, as JSON")
 	case c.ContentOnly && o.Batch > 1:
 		return o, cli.UsageError("--content-only needs --batch 1", "leave --batch out: contents of several events could not be told apart")
 	case c.Once:
@@ -129,6 +158,25 @@ func (c *consumeCmd) options() (o consume.Options, err error) {
 		o.Mode = consume.Follow
 	}
 	return o, nil
+}
+
+// parseParallel reads --parallel, 0 when it is not given.
+func parseParallel(flag cli.Text) (int64, error) {
+	if !flag.Set {
+		return 0, nil
+	}
+	n, ok := cli.ParseNumber(flag.Value)
+	if !ok || n < 0 || n > engine.MaxParallel {
+		return 0, cli.UsageError(fmt.Sprintf("--parallel %q is not a number from 0 to %d", flag.Value, engine.MaxParallel), "give a whole number")
+	}
+	return n, nil
+}
+
+func checkKey(key string) error {
+	if engine.ValidKey(key) != nil {
+		return cli.UsageError(fmt.Sprintf("--key %q is no key", key), "give source, type, subtype, or a JSON path such as '$.chat.id'")
+	}
+	return nil
 }
 
 // parseCount reads a number in [1, 2^31).

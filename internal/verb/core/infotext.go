@@ -51,6 +51,12 @@ func appendDeliveryText(b []byte, c *consumer) []byte {
 	if c.Failing != 0 {
 		b = fmt.Appendf(b, "    failing: event %d, attempts: %d, next at %s (%s)\n", c.Failing, c.Attempts, event.FormatTime(c.NextAt), cli.Printable(c.LastError))
 	}
+	if c.ParallelState != (engine.ParallelState{Window: c.Window}) {
+		b = fmt.Appendf(b, "    parallel: %d settled above last_acked_id in %d ranges, %d out, %d waiting\n", c.Settled, c.Ranges, c.Out, c.Waiting)
+	}
+	if c.Full() {
+		b = fmt.Appendf(b, "    window full: nothing new is given out until the event after last_acked_id is settled (window: %d)\n", c.Window)
+	}
 	if c.Dead > 0 {
 		b = fmt.Appendf(b, "    dead letters: %d\n", c.Dead)
 	}

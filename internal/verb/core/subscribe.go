@@ -18,6 +18,8 @@ type subscribeCmd struct {
 	Timeout  cli.Text `placeholder:"DURATION" help:"End the handler after this time, for example 90s or 10m; without it never."`
 	Lane     cli.Text `placeholder:"NAME" help:"The lane in which thread serve runs the handler: main, cron, subagent or one of your own (default main)."`
 	Session  cli.Text `hidden:""` // refused in words
+	Parallel cli.Text `placeholder:"N" help:"How many deliveries thread consume has out at once in the handler, at most; 0 for one after the other."`
+	Key      cli.Text `placeholder:"KEY" help:"With --parallel: events with the same source, type, subtype or JSON path such as $.chat.id stay in order."`
 	Ack      cli.Text `placeholder:"on-success" help:"With on-success, a handler that exits 0 acks what it popped."`
 	From     cli.Text `placeholder:"WHERE" help:"Where to begin: beginning, end, or the id of the last event that counts as processed. Without it after what was acked before."`
 	Replace  bool     `help:"Change a subscription that exists, in what is given, and keep its position."`
@@ -111,7 +113,23 @@ func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 	if c.Ack.Set && c.Ack.Value != "on-success" {
 		return nil, cli.UsageError("--ack \""+c.Ack.Value+"\" is not known", "use --ack on-success, or leave it out")
 	}
+	parallel, err := parseParallel(c.Parallel)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkKey(c.Key.Value); err != nil {
+		return nil, err
+	}
+	if c.Key.Value != "" && !c.Parallel.Set && !c.Replace {
+		return nil, cli.UsageError("--key needs --parallel", "add --parallel N")
+	}
 	return func(s *engine.Subscription) {
+		if c.Parallel.Set {
+			s.Parallel = parallel
+		}
+		if c.Key.Set {
+			s.Key = c.Key.Value
+		}
 		if c.Handler.Set {
 			s.Handler = c.Handler.Value
 		}

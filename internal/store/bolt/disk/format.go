@@ -37,6 +37,8 @@ import (
 //	               stay in events
 //	retries        letter key → the same: dead letters that were sent back and are
 //	               not settled yet. A letter is in one of the two buckets
+//	settled        letter key of the first id of a range → settled range, see settled.go
+//	attempts       letter key → attempt, see attempt.go
 //	dedupe         'k' and a dedupe key → key record
 //	dedupe_expiry  when the key expires, 8 bytes of milliseconds since 1970, and
 //	               the event's id, 8 bytes → 'k' and the dedupe key, crc

@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"thread/event"
+	"thread/internal/store"
+)
+
+// What is loaded of a key at once, and of all of them. Variables for the tests.
+var (
+	loadedOfKey  = 64
+	loadedAtOnce = 4096
+	lettersAhead = 256 // letters that were sent back
+)
+
+const (
+	loadedBytes = 32 << 20
+	pageEvents  = 512 // that are looked at in one transaction
+)
+
+// scans are the two searches for events to load: one goes on from the mark and
+// leaves out what a key has too much of, the other goes back for that.
+type scans struct {
+	selection *store.Selection
+	pos       int64 // everything up to here was seen
+	prev      int64 // the latest matching event or settled id up to pos
+
+	refill      bool
+	again       int64 // where the refill is, and prev of it
+	againPrev   int64
+	start       int64 // where it began
+	keysWithout int   // keys that it has found nothing too much of yet
+	letters     bool  // more letters were sent back than are loaded
+}
+
+// fill loads events for a while. It reports whether there is more to look at.
+func (f *ParallelFeed) fill(ctx context.Context) (more bool, err error) {
+	if f.loadedEnough() {
+		f.evict()
+	}
+	err = f.t.read(ctx, func(tx *Tx) error {
+		state, p, err := f.current(tx)
+		if err != nil {
+			return err
+		}
+		s, err := tx.subscription(f.consumer)
+		if err != nil {
+			return err
+		}
+		if s.Paused {
+			return ErrPaused
+		}
+		if s.Where() != f.where {
+			f.stale = true
+		}
+		_, _ = state, p
+		if f.stale {
+			return nil
+		}
+		if f.scan.letters && !f.lettersLeft() {
+			if err := f.loadLetters(tx); err != nil {
+				return err
+			}
+		}
+		return f.look(tx)
+	})
+	if err != nil {
+		return false, err
+	}
+	return f.unseen(), nil
+}
+
+// unseen reports whether something was not looked at.
+func (f *ParallelFeed) unseen() bool {
+	return f.stale || f.scan.refill || f.scan.pos < f.head || f.hungry() != nil || f.scan.letters && !f.lettersLeft()
+}
+
+// lettersLeft reports whether a letter is loaded that does not wait.
+func (f *ParallelFeed) lettersLeft() bool {
+	n := 0
+	for _, p := range f.loaded {
+		if p.letter {
+			n++
+		}
+	}
+	for _, p := range f.waiting {
+		if p.letter {
+			n--
+		}
+	}
+	return n > 0
+}
+
+// look loads events of one slice.
+func (f *ParallelFeed) look(tx *Tx) error {
+	c := &f.scan
+	if !c.refill {
+		f.startRefill()
+	}
+	pos, prev, upto := &c.pos, &c.prev, tx.Head()
+	if c.refill {
+		pos, prev, upto = &c.again, &c.againPrev, c.pos
+	}
+	q := store.Scan{Selection: c.selection, After: *pos, Upto: upto, Slice: true}
+	events, at, err := tx.s.Page(q, pageEvents, nil)
+	now := tx.now()
+	for i := range events {
+		id := events[i].ID
+		if id <= f.mark { // which has moved over a range since
+			*prev = id
+			continue
+		}
+		if r, ok := f.spans.find(id); ok {
+			if *prev+1 < r.first {
+				f.gaps = append(f.gaps, span{*prev + 1, r.first - 1, 0})
+			}
+			*prev = r.last
+			continue
+		}
+		if p := f.loaded[id]; p != nil && !p.letter {
+			*prev = id
+			continue
+		}
+		if f.loadedEnough() || c.refill && c.keysWithout == 0 {
+			at = id - 1
+			break
+		}
+		l := f.lineup(f.key.of(&events[i]))
+		if f.admit(l, id, *prev) {
+			p := f.load(&events[i], l, *prev)
+			f.requeue(p, now)
+			f.queueUp(l)
+		}
+		*prev = id
+	}
+	*pos = max(*pos, at)
+	if c.refill && err == nil && (c.again >= c.pos || c.keysWithout == 0) {
+		f.endRefill()
+	}
+	return err
+}
+
+// loadedEnough reports whether the keys have as much in their queues as they may.
+func (f *ParallelFeed) loadedEnough() bool {
+	return len(f.loaded)-len(f.waiting)-int(f.outs) >= loadedAtOnce || f.bytes >= loadedBytes
+}
+
+// admit reports whether an event of a key is to be loaded now, and remembers where to
+// go on where it is not.
+func (f *ParallelFeed) admit(l *lineup, id, prev int64) bool {
+	most := max(loadedOfKey, int(min(f.policy.Limit, int64(loadedAtOnce/4))))
+	if l.unordered {
+		most = math.MaxInt
+	}
+	room := len(l.queue) < most
+	switch {
+	case !f.scan.refill && l.more:
+		return false
+	case !f.scan.refill && !room:
+		l.more, l.resume, l.before = true, id-1, prev
+		return false
+	case !f.scan.refill:
+		return true
+	case !l.more || l.closed || id <= l.resume || l.resume < f.scan.start:
+		return false
+	case room && l.waits == 0:
+		l.resume, l.before = id, id
+		return true
+	}
+	l.closed, l.resume, l.before = true, id-1, prev
+	f.scan.keysWithout--
+	return false
+}
+
+// hungry returns a key that has come to the end of what is loaded of it: the one that
+// has the oldest events that are not.
+func (f *ParallelFeed) hungry() (first *lineup) {
+	for _, l := range f.keys {
+		if l.more && l.waits == 0 && len(l.queue) <= loadedOfKey/4 && (first == nil || l.resume < first.resume) {
+			first = l
+		}
+	}
+	return first
+}
+
+func (f *ParallelFeed) startRefill() {
+	c := &f.scan
+	first := f.hungry()
+	if first == nil {
+		return
+	}
+	c.refill, c.again, c.againPrev, c.start, c.keysWithout = true, first.resume, first.before, first.resume, 0
+	for _, l := range f.keys {
+		if l.closed = false; l.more && l.resume >= c.start {
+			c.keysWithout++
+		}
+	}
+}
+
+func (f *ParallelFeed) endRefill() {
+	c := &f.scan
+	c.refill = false
+	if c.again < c.pos {
+		return // every key has as much as it may have
+	}
+	for _, l := range f.keys {
+		if l.more && !l.closed && l.resume >= c.start {
+			l.more = false
+			f.queueUp(l)
+		}
+	}
+}
+
+// load keeps an event of its key.
+func (f *ParallelFeed) load(e *event.Event, l *lineup, prev int64) *pending {
+	p := &pending{prev: prev, line: l, Event: *e}
+	if a, ok := f.known[e.ID]; ok {
+		p.at, p.careful = a, a.State == store.AttemptReserved
+		delete(f.known, e.ID)
+	}
+	f.loaded[e.ID] = p
+	f.bytes += len(p.Content)
+	return p
+}
+
+// evict lets go of what is loaded of keys that cannot use it soon.
+func (f *ParallelFeed) evict() {
+	f.scan.refill = false // it would not see what is let go behind it
+	for _, l := range f.keys {
+		keep := 4
+		if l.waits > 0 || f.full() { // or only the event after the mark can be used
+			keep = 0
+		}
+		if l.unordered || len(l.queue) <= keep {
+			continue
+		}
+		rest := l.queue[keep:]
+		l.more, l.resume, l.before = true, rest[0].ID-1, rest[0].prev
+		for _, p := range rest {
+			if !p.at.Void() {
+				f.known[p.ID] = p.at
+			}
+			f.drop(p)
+		}
+		l.queue = slices.Clone(l.queue[:keep])
+	}
+}
