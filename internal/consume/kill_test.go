@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,6 +82,7 @@ func runChild(t *testing.T, dir, log string, batch, killAt int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	leftAlone := holdPipe(t, cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,12 +90,29 @@ func runChild(t *testing.T, dir, log string, batch, killAt int) string {
 	if line != "" {
 		cmd.Process.Kill()
 		cmd.Wait()
+		leftAlone()
 		return strings.TrimSpace(strings.TrimPrefix(line, "reached "))
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	return ""
+}
+
+// holdPipe gives a process that is to be started, and whatever it starts, a pipe to
+// hold. The function that it returns waits until none of them is left.
+func holdPipe(t *testing.T, cmd *exec.Cmd) (wait func()) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{w}
+	return func() {
+		w.Close()
+		io.Copy(io.Discard, r)
+		r.Close()
+	}
 }
 
 // TestKillAtEveryPlace kills a consume at each place between two steps, one place

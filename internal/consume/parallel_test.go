@@ -263,6 +263,7 @@ func TestParallelKill(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			leftAlone := holdPipe(t, cmd)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -271,6 +272,7 @@ func TestParallelKill(t *testing.T) {
 				cmd.Process.Kill()
 			}
 			err = cmd.Wait()
+			leftAlone()
 			if done = line == ""; done && err != nil {
 				t.Fatal(err)
 			}
