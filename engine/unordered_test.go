@@ -222,13 +222,13 @@ func TestUnorderedHoldsUpNothing(t *testing.T) {
 			}
 			return nil
 		}})
-	d := ok(f.Next(ctx, nil))(t)
+	ok(f.Next(ctx, nil))(t)
 	refuse = true
 	if _, err := f.Next(ctx, &Result{Verdict: Succeeded}); !errors.Is(err, called) {
 		t.Fatal(err)
 	}
 	refuse = false
-	d = ok(f.Next(ctx, &Result{Verdict: Failed, ExitCode: 1, Error: "no"}))(t)
+	d := ok(f.Next(ctx, &Result{Verdict: Failed, ExitCode: 1, Error: "no"}))(t)
 	if len(d.Events) != 1 || d.Events[0].ID != 2 {
 		t.Fatalf("got %+v, want event 2", d)
 	}

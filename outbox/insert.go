@@ -83,7 +83,7 @@ func Insert(tx *engine.Tx, m Message) (Inserted, error) {
 	now := tx.Now()
 	complete(&m, now)
 	before := tx.Head()
-	e, err := tx.Push(event.Draft{Source: Source, Type: m.EventType, Content: string(m.appendJSON(nil)),
+	e, err := tx.Push(event.Draft{Source: Source, Type: m.EventType, Content: string(m.json()),
 		DedupeKey: "outbox:" + m.DedupeKey, DedupeWindow: settings.DedupeWindow})
 	if err != nil {
 		return Inserted{}, err

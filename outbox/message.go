@@ -295,9 +295,10 @@ func cutPreview(s string) string {
 }
 
 // MarshalJSON returns the message as one compact object, numbers as they were given.
-func (m Message) MarshalJSON() ([]byte, error) { return m.appendJSON(nil), nil }
+func (m Message) MarshalJSON() ([]byte, error) { return m.json(), nil }
 
-func (m *Message) appendJSON(b []byte) []byte {
+func (m *Message) json() []byte {
+	var b []byte
 	text := func(name, s string) {
 		b = append(append(event.AppendString(b, name), ':'), "null,"...)
 		if s != "" {

@@ -74,8 +74,8 @@ func TestValidation(t *testing.T) {
 	}
 	// thread.created only needs its thread, and depth means nothing in it.
 	m, err := ParseMessage([]byte(`{"event_type":"thread.created","thread_id":101,"depth":17}`))
-	if err != nil || !strings.Contains(string(m.appendJSON(nil)), `"depth":17`) {
-		t.Errorf("got %s, %v", m.appendJSON(nil), err)
+	if err != nil || !strings.Contains(string(m.json()), `"depth":17`) {
+		t.Errorf("got %s, %v", m.json(), err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestExampleIsKept(t *testing.T) {
 	for _, into := range []struct {
 		b    *strings.Builder
 		text string
-	}{{&want, example}, {&got, string(m.appendJSON(nil))}} {
+	}{{&want, example}, {&got, string(m.json())}} {
 		members, err := parseObject([]byte(into.text))
 		noError(t, err)
 		for _, m := range members {
@@ -131,11 +131,11 @@ func TestMessageRoundTrip(t *testing.T) {
 		if rapid.Bool().Draw(rt, "extra") {
 			m.Extra = []Member{{"x", json.RawMessage(`{"n":123456789012345678901234567890.50,"s":"\u003c"}`)}}
 		}
-		back, err := ParseMessage(m.appendJSON(nil))
+		back, err := ParseMessage(m.json())
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if got, want := string(back.appendJSON(nil)), string(m.appendJSON(nil)); got != want {
+		if got, want := string(back.json()), string(m.json()); got != want {
 			rt.Fatalf("got %s, want %s", got, want)
 		}
 	})

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"thread/bridge/adapter"
+	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/event"
-	"thread/bridge/trigger"
 )
 
 // server is the NATS of this host. With THREAD_BRIDGE_BROKERS it must be there.

@@ -17,9 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"thread/bridge/adapter"
+	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/event"
-	"thread/bridge/trigger"
 )
 
 func broker(t *testing.T, o ...kfake.Opt) *kfake.Cluster {

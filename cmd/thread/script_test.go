@@ -67,6 +67,9 @@ func TestElsewhere(t *testing.T) {
 		verbs[v.Name] = v
 	}
 	for _, e := range cli.NewProgram("thread", core.Verbs).Entries {
+		if e.Program == "thread-bridge" {
+			continue // its own module compares it
+		}
 		listed, v, group := e.Show(), verbs[e.Name], 0
 		for name := range verbs {
 			if strings.HasPrefix(name, e.Name+" ") {

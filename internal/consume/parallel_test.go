@@ -288,10 +288,10 @@ func TestParallelKill(t *testing.T) {
 				if next == 0 {
 					next = id
 				}
-				switch {
-				case id == next:
+				switch id {
+				case next:
 					next += keys
-				case id == next-keys: // the one that was out
+				case next - keys: // the one that was out
 					again++
 				default:
 					t.Fatalf("worker %v, key %s: event %d, want %d", worker, key, id, next)

@@ -144,15 +144,15 @@ type answer struct {
 
 func parseAnswer(line []byte, id int64) (r engine.Result, err error) {
 	var a answer
-	refuse := func(why string) (engine.Result, error) {
+	refuse := func(why string) error {
 		shown := strings.TrimSpace(string(line))
 		if len(shown) > 100 {
 			shown = shown[:100] + "…"
 		}
-		return engine.Result{}, fmt.Errorf("the worker wrote %q, which is not a result: %s", shown, why)
+		return fmt.Errorf("the worker wrote %q, which is not a result: %s", shown, why)
 	}
 	if json.Unmarshal(line, &a) != nil {
-		return refuse(`a line such as {"id":7,"ok":true} is`)
+		return r, refuse(`a line such as {"id":7,"ok":true} is`)
 	}
 	given := 0
 	for _, is := range []bool{a.OK, a.Error != nil, a.Delay != nil} {
@@ -162,15 +162,15 @@ func parseAnswer(line []byte, id int64) (r engine.Result, err error) {
 	}
 	switch {
 	case a.ID == nil || *a.ID != id:
-		return refuse(fmt.Sprintf("it has event %d", id))
+		return r, refuse(fmt.Sprintf("it has event %d", id))
 	case given != 1 || a.Dead && a.Error == nil:
-		return refuse("it has one of ok, error and delay, and dead only with error")
+		return r, refuse("it has one of ok, error and delay, and dead only with error")
 	case a.OK:
 		return engine.Result{Verdict: engine.Succeeded}, nil
 	case a.Delay != nil:
 		delay, err := duration.Parse(*a.Delay)
 		if err != nil || delay <= 0 {
-			return refuse("the delay is a duration such as 5s")
+			return r, refuse("the delay is a duration such as 5s")
 		}
 		return engine.Result{Verdict: engine.Deferred, ExitCode: -1, Error: "delayed by " + *a.Delay, Delay: min(delay, MaxWorkerDelay)}, nil
 	}
@@ -191,7 +191,7 @@ const MaxWorkerDelay = 24 * time.Hour
 func (s *worker) kill(r *run) string {
 	s.in.Close()
 	// What wrote something that is no result is not asked twice.
-	timer := time.AfterFunc(killGrace, func() { s.cmd.Process.Kill() })
+	timer := time.AfterFunc(killGrace, func() { _ = s.cmd.Process.Kill() })
 	state := s.wait(r)
 	timer.Stop()
 	return state
@@ -225,7 +225,7 @@ func (w *workers) end() {
 				s.in.Close()
 				timer := time.AfterFunc(endGrace, func() {
 					s.cmd.Process.Signal(syscall.SIGTERM)
-					time.AfterFunc(endGrace, func() { s.cmd.Process.Kill() })
+					time.AfterFunc(endGrace, func() { _ = s.cmd.Process.Kill() })
 				})
 				defer timer.Stop()
 				_, _ = io.Copy(io.Discard, s.out)

@@ -74,7 +74,7 @@ func (a *Attempt) Void() bool { return a.State == AttemptWaiting && a.Most == 0 
 
 // Encode returns the record for key.
 func (a *Attempt) Encode(key []byte) []byte {
-	b := a.Failures.append(nil)
+	b := a.append(nil)
 	for tag, n := range a.numbers() {
 		if n != nil {
 			b = appendNumber(b, uint64(tag), *n)

@@ -73,12 +73,3 @@ func TestLinks(t *testing.T) {
 		})
 	}
 }
-
-func mustRead(t *testing.T, dir string) content {
-	t.Helper()
-	c, err := read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}

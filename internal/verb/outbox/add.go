@@ -57,18 +57,21 @@ func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
 		a.NotStarted("outbox add: the message is stored", cli.Wake(ctx, t, outbox.Source))
 	}
 	if c.JSON {
-		return done(a, printJSON(a, struct {
+		warnUnprinted(a, printJSON(a, struct {
 			EventID   string `json:"event_id"`
 			ID        int64  `json:"id"`
 			Duplicate bool   `json:"duplicate"`
 			TraceID   string `json:"trace_id"`
 			DedupeKey string `json:"dedupe_key"`
 		}{in.EventID, in.ID, in.Duplicate, in.TraceID, in.DedupeKey}))
+		return nil
 	}
 	if in.Duplicate {
-		return done(a, a.Out.Text(in.EventID+"\tduplicate\n"))
+		warnUnprinted(a, a.Out.Text(in.EventID+"\tduplicate\n"))
+		return nil
 	}
-	return done(a, a.Out.Text(in.EventID+"\n"))
+	warnUnprinted(a, a.Out.Text(in.EventID+"\n"))
+	return nil
 }
 
 // message reads the message and when it is available.

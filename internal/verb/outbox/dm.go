@@ -57,10 +57,12 @@ func (c *dmCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	a.NotStarted("dm: the message is stored", cli.Wake(ctx, t, from.String()))
 	if c.JSON {
-		return done(a, printJSON(a, struct {
+		warnUnprinted(a, printJSON(a, struct {
 			ID           int64  `json:"id"`
 			Conversation string `json:"conversation_id"`
 		}{id, outbox.Conversation(from, to)}))
+		return nil
 	}
-	return done(a, a.Out.Text(fmt.Sprintf("%d\n", id)))
+	warnUnprinted(a, a.Out.Text(fmt.Sprintf("%d\n", id)))
+	return nil
 }

@@ -178,9 +178,11 @@ func (c *retryCmd) Run(ctx context.Context, a *cli.App) error {
 		a.NotStarted("outbox retry: done", cli.Wake(ctx, t, outbox.Source))
 	}
 	if c.JSON {
-		return done(a, a.Out.Text(fmt.Sprintf(`{"retried":%d}`+"\n", n)))
+		warnUnprinted(a, a.Out.Text(fmt.Sprintf(`{"retried":%d}`+"\n", n)))
+		return nil
 	}
-	return done(a, a.Out.Text(fmt.Sprintf("Pending again: %d\n", n)))
+	warnUnprinted(a, a.Out.Text(fmt.Sprintf("Pending again: %d\n", n)))
+	return nil
 }
 
 func retry(tx *engine.Tx, a *cli.App, eventID string) error {

@@ -137,7 +137,9 @@ func (c *notificationsCmd) read(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if c.JSON {
-		return done(a, a.Out.Text(fmt.Sprintf(`{"marked":%d}`+"\n", n)))
+		warnUnprinted(a, a.Out.Text(fmt.Sprintf(`{"marked":%d}`+"\n", n)))
+		return nil
 	}
-	return done(a, a.Out.Text(fmt.Sprintf("Marked as read: %d\n", n)))
+	warnUnprinted(a, a.Out.Text(fmt.Sprintf("Marked as read: %d\n", n)))
+	return nil
 }

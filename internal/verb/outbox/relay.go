@@ -83,10 +83,12 @@ func (c *relayCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	switch {
 	case c.JSON:
-		return done(a, printJSON(a, sum))
+		warnUnprinted(a, printJSON(a, sum))
+		return nil
 	case c.Once:
-		return done(a, a.Out.Text(fmt.Sprintf("Processed %d, ran the handler for %d, wrote %d notifications; %d attempts failed, %d records for good\n",
+		warnUnprinted(a, a.Out.Text(fmt.Sprintf("Processed %d, ran the handler for %d, wrote %d notifications; %d attempts failed, %d records for good\n",
 			sum.Processed, sum.Triggered, sum.Notifications, sum.Failures, sum.Failed)))
+		return nil
 	}
 	return nil
 }

@@ -21,16 +21,15 @@ var Verbs = []cli.Entry{
 	{Name: "dm", Build: dmVerb},
 }
 
-// done turns an error of printing into a warning: what it is about is stored, and a
-// caller who sees the command fail would do it again.
-func done(a *cli.App, err error) error {
+// warnUnprinted turns an error of printing into a warning: what it is about is stored,
+// and a caller who sees the command fail would do it again.
+func warnUnprinted(a *cli.App, err error) {
 	if err == nil {
 		err = a.Out.Flush()
 	}
 	if err != nil && !errors.Is(err, cli.ErrReaderGone) {
 		a.Warn("it is done, but could not be printed: %v", err)
 	}
-	return nil
 }
 
 // printJSON prints v as one line of JSON.
