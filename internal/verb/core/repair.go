@@ -48,7 +48,8 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	// The repaired thread would go on with lines that are somebody else's.
-	if _, err := os.Lstat(to + "/events.jsonl"); err == nil && !cli.IsThread(to) {
+	_, unfinished := os.Lstat(to + "/events.db.new") // of a repair that was killed: it is done again
+	if _, err := os.Lstat(to + "/events.jsonl"); err == nil && unfinished != nil && !cli.IsThread(to) {
 		return cli.Taken(to + "/events.jsonl")
 	}
 	a.Target = to
