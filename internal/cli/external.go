@@ -12,7 +12,7 @@ func (a *App) become(e *Entry, args []string) error {
 	path := programs.Find(e.Program)
 	if path == "" {
 		return LogicError("thread "+e.Name+" needs the program "+e.Program+", which is not installed",
-			"install the package "+cmp.Or(e.Package, "thread in place of thread-lite")+", or put "+e.Program+" beside thread")
+			cmp.Or(e.Source, "install the package thread in place of thread-lite")+", or put "+e.Program+" beside thread")
 	}
 	return a.replaceBy(path, args)
 }

@@ -29,7 +29,7 @@ type Entry struct {
 	// Program is who has it, when it is not linked in. A Name of one word then also
 	// stands for all verbs of two words that begin with it.
 	Program       string
-	Package       string // that has Program; "" for the package thread
+	Source        string // how one comes by Program; "" for the package thread
 	Args, Summary string
 }
 

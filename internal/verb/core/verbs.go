@@ -52,7 +52,7 @@ var Verbs = []cli.Entry{
 	{Name: "send", Program: "thread-serve", Args: "<message>", Summary: "Send a message into a running handler"},
 	{Name: "abort", Program: "thread-serve", Summary: "End a running handler"},
 	{Name: "wait", Program: "thread-serve", Summary: "Wait for the end of a running handler"},
-	{Name: "trigger", Program: "thread-bridge", Package: "thread-bridge", Args: "<verb>", Summary: "Store the messages of a broker's queue as events"},
-	{Name: "publish", Program: "thread-bridge", Package: "thread-bridge", Args: "<verb>", Summary: "Publish a thread's events to a broker's queue"},
+	{Name: "trigger", Program: "thread-bridge", Source: "build it from bridge/ with make bridge", Args: "<command>", Summary: "Store the messages of a broker's queue as events"},
+	{Name: "publish", Program: "thread-bridge", Source: "build it from bridge/ with make bridge", Args: "<command>", Summary: "Publish a thread's events to a broker's queue"},
 	{Name: "completion", Build: completionVerb},
 }
