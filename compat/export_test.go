@@ -71,7 +71,7 @@ func TestRoundTripOurs(t *testing.T) {
 				rt.Fatal(err)
 			}
 			if rapid.Bool().Draw(rt, "pops") {
-				if _, err := th.Pop(ctx, s.Consumer, rapid.Int64Range(0, 60).Draw(rt, "acked"), 1); err != nil {
+				if _, err := th.Pop(ctx, s.Consumer, engine.PopQuery{LastAcked: rapid.Int64Range(0, 60).Draw(rt, "acked"), Limit: 1}); err != nil {
 					rt.Fatal(err)
 				}
 			}
@@ -165,7 +165,7 @@ func TestDigestTellsApart(t *testing.T) {
 	}{
 		{"push", func() error { _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t"}); return err }},
 		{"subscribe", func() error { return th.Subscribe(ctx, engine.Subscription{Consumer: "c", Handler: "h"}) }},
-		{"pop", func() error { _, err := th.Pop(ctx, "c", 0, 1); return err }},
+		{"pop", func() error { _, err := th.Pop(ctx, "c", engine.PopQuery{Limit: 1}); return err }},
 		{"ack", func() error { return th.Ack(ctx, "c", 1) }},
 		{"unsubscribe", func() error { return th.Unsubscribe(ctx, "c") }},
 		{"options", func() error {
@@ -201,7 +201,7 @@ func exported(t testing.TB) (*engine.Thread, string) {
 	if err := th.Subscribe(ctx, engine.Subscription{Consumer: "inbox", Handler: "agent run"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := th.Pop(ctx, "inbox", 4, 1); err != nil {
+	if _, err := th.Pop(ctx, "inbox", engine.PopQuery{LastAcked: 4, Limit: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Export(ctx, th, dir+"/sqlite", nil); err != nil {

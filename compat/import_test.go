@@ -90,7 +90,7 @@ func TestImportReport(t *testing.T) {
 	// T-43: a pop by a filter that is not accepted changes nothing.
 	was := info.Subscriptions[1]
 	var bad *filter.Error
-	if _, err := th.Pop(context.Background(), was.Consumer, was.LastAcked+1, 1); !errors.As(err, &bad) {
+	if _, err := th.Pop(context.Background(), was.Consumer, engine.PopQuery{LastAcked: was.LastAcked + 1, Limit: 1}); !errors.As(err, &bad) {
 		t.Errorf("pop by a bad filter: %v", err)
 	}
 	if info, err = th.Info(context.Background()); err != nil || info.Subscriptions[1].LastAcked != was.LastAcked {

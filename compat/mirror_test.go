@@ -99,7 +99,7 @@ func TestMirror(t *testing.T) {
 		if err := th.Subscribe(ctx, engine.Subscription{Consumer: c, Handler: "h", AckOnSuccess: c == "b"}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := th.Pop(ctx, c, 2, 1); err != nil {
+		if _, err := th.Pop(ctx, c, engine.PopQuery{LastAcked: 2, Limit: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -228,7 +228,7 @@ func BenchmarkPop(b *testing.B) {
 		b.Fatal(err)
 	}
 	for last := int64(0); b.Loop(); {
-		page, err := t.Pop(ctx, "c", last, 10)
+		page, err := t.Pop(ctx, "c", PopQuery{LastAcked: last, Limit: 10})
 		if err != nil {
 			b.Fatal(err)
 		}

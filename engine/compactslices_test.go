@@ -54,7 +54,7 @@ func TestRewriteBesideWriters(t *testing.T) {
 						t.Error(err)
 					}
 					if err := th.Subscribe(ctx, Subscription{Consumer: consumer, Handler: "true"}); err == nil {
-						if _, err := th.Pop(ctx, consumer, int64(n), 1); err != nil {
+						if _, err := th.Pop(ctx, consumer, PopQuery{LastAcked: int64(n), Limit: 1}); err != nil {
 							t.Error(err)
 						}
 					} else if err := th.Unsubscribe(ctx, consumer); err != nil {

@@ -87,7 +87,7 @@ func calls(t *testing.T) []call {
 			return err
 		}, 4},
 		{"Pop", func(ctx context.Context, th *Thread) error {
-			p, err := th.Pop(ctx, "c", 0, 0)
+			p, err := th.Pop(ctx, "c", PopQuery{})
 			if err == nil {
 				err = last(p.Events)
 			}

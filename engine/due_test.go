@@ -68,7 +68,7 @@ func TestDueReadsOnce(t *testing.T) {
 	if first, read := lookOnce(); first != n+6 || read > 4 {
 		t.Errorf("then first %d, %d events read", first, read)
 	}
-	if _, err := th.Pop(ctx, "c", 0, 1); err != nil {
+	if _, err := th.Pop(ctx, "c", PopQuery{Limit: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if first, _ := lookOnce(); first != 2 {

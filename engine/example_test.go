@@ -76,7 +76,7 @@ func ExampleThread_Pop() {
 		panic(err)
 	}
 	for last, more := int64(0), true; more; {
-		page, err := t.Pop(ctx, "worker", last, 2)
+		page, err := t.Pop(ctx, "worker", engine.PopQuery{LastAcked: last, Limit: 2})
 		if err != nil {
 			panic(err)
 		}

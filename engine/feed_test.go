@@ -275,7 +275,7 @@ func (m *feedModel) Seek(t *rapid.T) {
 
 func (m *feedModel) PopBack(t *rapid.T) {
 	id := rapid.Int64Range(0, m.progress).Draw(t, "id")
-	if _, err := m.th.Pop(ctx, "c", id, 1); err != nil {
+	if _, err := m.th.Pop(ctx, "c", PopQuery{LastAcked: id, Limit: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if id < m.progress {

@@ -209,7 +209,7 @@ func (m *model) Pop(t *rapid.T) {
 	m.tick(t)
 	c, id := someConsumers.Draw(t, "consumer"), m.someID(t)
 	limit := rapid.SampledFrom([]int64{1, 2, 100, 20000, math.MaxInt64}).Draw(t, "limit")
-	page, err := m.th.Pop(ctx, c, id, limit)
+	page, err := m.th.Pop(ctx, c, PopQuery{LastAcked: id, Limit: limit})
 	s, ok := m.subs[c]
 	if !ok {
 		if !errors.Is(err, ErrNoSubscription) {

@@ -440,7 +440,7 @@ func (m *parallelModel) Ack(t *rapid.T) {
 func (m *parallelModel) Pop(t *rapid.T) {
 	m.takeOver()
 	id, before := rapid.Int64Range(0, m.head()).Draw(t, "last"), m.info().LastAcked
-	if _, err := m.th.Pop(ctx, "c", id, 1); err != nil {
+	if _, err := m.th.Pop(ctx, "c", PopQuery{LastAcked: id, Limit: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if id != before {

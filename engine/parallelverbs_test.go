@@ -106,9 +106,9 @@ func TestParallelVerbs(t *testing.T) {
 		{"seek back", func(th *Thread) error { return th.Seek(ctx, "c", 1) }, []int64{2, 3, 4, 5, 6, 7, 8, 9, 10}},
 		{"seek to the same place", func(th *Thread) error { return th.Seek(ctx, "c", 3) }, []int64{4, 5, 6, 7, 8, 9, 10}},
 		{"seek forward", func(th *Thread) error { return th.Seek(ctx, "c", 4) }, []int64{7, 8, 9, 10}},
-		{"pop back", func(th *Thread) error { _, err := th.Pop(ctx, "c", 2, 1); return err }, []int64{3, 4, 5, 6, 7, 8, 9, 10}},
-		{"pop at the same place", func(th *Thread) error { _, err := th.Pop(ctx, "c", 3, 1); return err }, open},
-		{"pop forward", func(th *Thread) error { _, err := th.Pop(ctx, "c", 5, 1); return err }, []int64{7, 8, 9, 10}},
+		{"pop back", func(th *Thread) error { _, err := th.Pop(ctx, "c", PopQuery{LastAcked: 2, Limit: 1}); return err }, []int64{3, 4, 5, 6, 7, 8, 9, 10}},
+		{"pop at the same place", func(th *Thread) error { _, err := th.Pop(ctx, "c", PopQuery{LastAcked: 3, Limit: 1}); return err }, open},
+		{"pop forward", func(th *Thread) error { _, err := th.Pop(ctx, "c", PopQuery{LastAcked: 5, Limit: 1}); return err }, []int64{7, 8, 9, 10}},
 		{"compact", func(th *Thread) error { _, err := th.Compact(ctx); return err }, open},
 		{"unsubscribe and subscribe", func(th *Thread) error {
 			return errors.Join(th.Unsubscribe(ctx, "c"), th.Subscribe(ctx, Subscription{Consumer: "c", Handler: "true"}))

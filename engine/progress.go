@@ -82,7 +82,14 @@ func (tx *Tx) Ack(consumer string, id int64) error {
 	return tx.setProgress(consumer, id)
 }
 
-// Page is the answer of Pop.
+// PopQuery says what [Thread.Pop] records, and how much it returns. The zero
+// PopQuery goes back to before the first event and returns every event.
+type PopQuery struct {
+	LastAcked int64 // the consumer has processed every event up to and including this id; 0 for none
+	Limit     int64 // at most so many events are returned; 0 for all
+}
+
+// Page is the result of [Thread.Pop].
 type Page struct {
 	Previous int64 // last_acked_id before the call, 0 when there was none
 	Newest   int64 // newest id at the call
@@ -92,22 +99,22 @@ type Page struct {
 }
 
 // Pop records that consumer has processed every event up to and including
-// lastAcked, and returns the next events that match its filter, in id order, at
-// most limit, or all for limit 0.
+// q.LastAcked, and returns the next events that match its filter, in id order, at
+// most q.Limit of them.
 //
 // Both happen in one transaction. Progress may move backwards: the events after
-// lastAcked are then delivered again (T-39). When the filter
-// fails on an event of the page, nothing is changed.
+// q.LastAcked are then delivered again (T-39). When the filter fails on an event of
+// the page, nothing is changed.
 //
-// Pop returns ErrNoSubscription for an unknown consumer, *filter.Error for an
-// imported filter that is invalid, filter.ErrRuntime, ErrInvalid for a negative
-// number, ErrBusy and ErrUnknownOutcome.
-func (t *Thread) Pop(ctx context.Context, consumer string, lastAcked, limit int64) (Page, error) {
-	if lastAcked < 0 || limit < 0 {
+// Pop returns [ErrNoSubscription] for an unknown consumer, [*filter.Error] for an
+// imported filter that is invalid, [filter.ErrRuntime], [ErrInvalid] for a negative
+// number, [ErrBusy] and [ErrUnknownOutcome].
+func (t *Thread) Pop(ctx context.Context, consumer string, q PopQuery) (Page, error) {
+	if q.LastAcked < 0 || q.Limit < 0 {
 		return Page{}, invalidf("last acked id and limit are not negative")
 	}
-	if limit == 0 {
-		limit = math.MaxInt64
+	if q.Limit == 0 {
+		q.Limit = math.MaxInt64
 	}
 	for {
 		where, err := t.filterOf(ctx, consumer)
@@ -118,7 +125,7 @@ func (t *Thread) Pop(ctx context.Context, consumer string, lastAcked, limit int6
 		if err != nil {
 			return Page{}, err
 		}
-		page, err := t.popWith(ctx, consumer, f, lastAcked, limit)
+		page, err := t.popWith(ctx, consumer, f, q)
 		if !errors.Is(err, errFilterChanged) {
 			return page, err
 		}
@@ -140,8 +147,8 @@ var errFilterChanged = errors.New("the consumer has another filter by now")
 
 // popWith is Pop with a filter that was compiled outside of the lock. It returns
 // errFilterChanged when the consumer has another one by now.
-func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter, lastAcked, limit int64) (page Page, err error) {
-	r := reading{t: t, selection: store.NewSelection(f, nil), after: lastAcked, upto: math.MaxInt64, limit: limit}
+func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter, q PopQuery) (page Page, err error) {
+	r := reading{t: t, selection: store.NewSelection(f, nil), after: q.LastAcked, upto: math.MaxInt64, limit: q.Limit}
 	tried := r
 	if f.CanFail() {
 		// Everything that is there is tried without holding up writers; what comes
@@ -169,7 +176,7 @@ func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter,
 				return err
 			}
 		}
-		if err := tx.setProgress(consumer, lastAcked); err != nil {
+		if err := tx.setProgress(consumer, q.LastAcked); err != nil {
 			return err
 		}
 		first, err = r.slice(tx)

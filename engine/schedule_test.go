@@ -109,7 +109,7 @@ func TestEveryUseReleases(t *testing.T) {
 	for name, use := range map[string]func(th *Thread) error{
 		"Info":     func(th *Thread) error { _, err := th.Info(ctx); return err },
 		"Due":      func(th *Thread) error { _, err := th.Due(ctx); return err },
-		"Pop":      func(th *Thread) error { _, err := th.Pop(ctx, "c", 0, 1); return err },
+		"Pop":      func(th *Thread) error { _, err := th.Pop(ctx, "c", PopQuery{Limit: 1}); return err },
 		"Ack":      func(th *Thread) error { return th.Ack(ctx, "c", 1) }, // the event has to exist
 		"View":     func(th *Thread) error { return th.View(ctx, func(*Tx) error { return nil }) },
 		"Next":     func(th *Thread) error { _, err := th.NextScheduled(ctx); return err },

@@ -406,7 +406,7 @@ func TestBroadcastIsPolled(t *testing.T) {
 		t.Errorf("got %+v", sum)
 	}
 	noError(t, th.Subscribe(ctx, engine.Subscription{Consumer: "poller", Handler: "true", Filter: event.Text("source = 'outbox' AND type = 'thread.created'")}))
-	page, err := th.Pop(ctx, "poller", 0, 10)
+	page, err := th.Pop(ctx, "poller", engine.PopQuery{Limit: 10})
 	noError(t, err)
 	var ids []int64
 	for e, err := range page.Events {

@@ -205,7 +205,7 @@ func (p *Publisher) connect(ctx context.Context) (int64, error) {
 
 // some publishes the next events and returns how many there were.
 func (p *Publisher) some(ctx context.Context, after *int64) (int, error) {
-	page, err := p.th.Pop(ctx, p.cfg.Name, *after, int64(p.cfg.MaxBatch))
+	page, err := p.th.Pop(ctx, p.cfg.Name, engine.PopQuery{LastAcked: *after, Limit: int64(p.cfg.MaxBatch)})
 	if err != nil {
 		return 0, err
 	}

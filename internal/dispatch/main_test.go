@@ -112,7 +112,7 @@ var verbs = map[string]func(args []string) error{
 		if err != nil {
 			return err
 		}
-		page, err := t.Pop(context.Background(), os.Getenv(envConsumer), after, 100)
+		page, err := t.Pop(context.Background(), os.Getenv(envConsumer), engine.PopQuery{LastAcked: after, Limit: 100})
 		if err != nil {
 			return err
 		}

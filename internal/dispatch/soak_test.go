@@ -51,7 +51,7 @@ func toil() error {
 		return err
 	}
 	for {
-		page, err := thread.Pop(context.Background(), consumer, acked, 5)
+		page, err := thread.Pop(context.Background(), consumer, engine.PopQuery{LastAcked: acked, Limit: 5})
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func TestCheckBesideWriters(t *testing.T) {
 			push(n)
 			consumer := fmt.Sprint("c", n%5)
 			if err := th.Subscribe(ctx, engine.Subscription{Consumer: consumer, Handler: "true"}); err == nil {
-				_, err = th.Pop(ctx, consumer, int64(n), 1)
+				_, err = th.Pop(ctx, consumer, engine.PopQuery{LastAcked: int64(n), Limit: 1})
 				if err != nil {
 					t.Error(err)
 				}

@@ -60,7 +60,7 @@ func TestDamagedSmallBucket(t *testing.T) {
 					"Info":      func() error { _, err := th.Info(ctx); return err },
 					"Peek":      func() error { _, err := th.Peek(ctx, engine.Query{}); return err },
 					"Push":      func() error { _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t"}); return err },
-					"Pop":       func() error { _, err := th.Pop(ctx, "c", 0, 1); return err },
+					"Pop":       func() error { _, err := th.Pop(ctx, "c", engine.PopQuery{Limit: 1}); return err },
 					"Ack":       func() error { return th.Ack(ctx, "c", 1) },
 					"Subscribe": func() error { return th.Subscribe(ctx, engine.Subscription{Consumer: "d", Handler: "true"}) },
 					"Compact":   func() error { _, err := th.Compact(ctx); return err },

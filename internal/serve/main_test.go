@@ -80,7 +80,7 @@ var verbs = map[string]func(args []string) error{
 		if err != nil {
 			return err
 		}
-		page, err := t.Pop(context.Background(), os.Getenv("THREAD_CONSUMER"), after, 100)
+		page, err := t.Pop(context.Background(), os.Getenv("THREAD_CONSUMER"), engine.PopQuery{LastAcked: after, Limit: 100})
 		if err != nil {
 			return err
 		}
@@ -317,7 +317,7 @@ func toil() error {
 		return err
 	}
 	for {
-		page, err := thread.Pop(context.Background(), consumer, acked, 5)
+		page, err := thread.Pop(context.Background(), consumer, engine.PopQuery{LastAcked: acked, Limit: 5})
 		if err != nil {
 			return err
 		}

@@ -75,7 +75,7 @@ func testGoldenBytes(t *testing.T, version uint32) {
 	must(err)
 	must(th.Subscribe(ctx, engine.Subscription{Consumer: "../c", Handler: "true", Filter: event.Text("id > 1"), Timeout: time.Minute, AckOnSuccess: true}))
 	must(th.Subscribe(ctx, engine.Subscription{Consumer: "d", Handler: "false"}))
-	_, err = th.Pop(ctx, "d", 7, 1)
+	_, err = th.Pop(ctx, "d", engine.PopQuery{LastAcked: 7, Limit: 1})
 	must(err)
 
 	var b strings.Builder

@@ -45,7 +45,7 @@ func (c *popCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	page, err := t.Pop(ctx, c.Consumer.Value, last, limit)
+	page, err := t.Pop(ctx, c.Consumer.Value, engine.PopQuery{LastAcked: last, Limit: limit})
 	if err != nil {
 		return err
 	}
