@@ -16,16 +16,16 @@ import (
 
 // What the tests in package bolt_test, which may import engine, see of this one.
 const (
-	CanOffer      = canOffer
-	GrowBytes     = growBytes
-	MaxOfferBytes = maxOfferBytes
-	OfferNew      = offerNew
-	OfferTaken    = offerTaken
-	OffersName    = offersName
-	SliceBytes    = sliceBytes
-	StateDurable  = stateDurable
-	StateUnknown  = stateUnknown
-	YieldEvery    = yieldEvery
+	CanLeaveWrites  = canLeaveWrites
+	GrowBytes       = growBytes
+	MaxPendingBytes = maxPendingBytes
+	PendingNew      = pendingNew
+	PendingTaken    = pendingTaken
+	PendingName     = pendingName
+	SliceBytes      = sliceBytes
+	StateDurable    = stateDurable
+	StateUnknown    = stateUnknown
+	YieldEvery      = yieldEvery
 )
 
 var CreateDatabase = createDatabase
@@ -71,33 +71,33 @@ func (tx *Tx) RunFor(d time.Duration, sel *store.Selection) (int64, error) {
 	return s.run(0, math.MaxInt64, func(*hit) (bool, error) { return true, nil })
 }
 
-// StoreOffer stores the drafts of an offer of another process.
-func (tx *Tx) StoreOffer(s store.Session, token []byte, ds []event.Draft, createdAt string) error {
-	return tx.storeOffers(s, &offers{taken: []takenOffer{{token: token, drafts: ds}}}, createdAt)
+// StorePending stores the drafts of a pending write of another process.
+func (tx *Tx) StorePending(s store.Session, token []byte, ds []event.Draft, createdAt string) error {
+	return tx.storePending(s, &pendingWrites{taken: []takenWrite{{token: token, drafts: ds}}}, createdAt)
 }
 
-// Receipt reports whether there is a receipt for an offer of these drafts.
+// Receipt reports whether there is a receipt for a pending write of these drafts.
 func (tx *Tx) Receipt(token []byte, ds []event.Draft) (bool, error) {
 	return tx.receipt(token, []*write{{drafts: ds}})
 }
 
-// Offers reports whether drafts would be offered.
-func (t *Store) Offers(ds []event.Draft) bool {
-	o := t.offer([]*write{{drafts: ds}})
+// LeavesWrite reports whether drafts would be left as a pending write.
+func (t *Store) LeavesWrite(ds []event.Draft) bool {
+	o := t.leave([]*write{{drafts: ds}})
 	if o != nil {
 		o.close()
 	}
 	return o != nil
 }
 
-// TakeOffers takes the offers of others, stores them unless gone returns an error, and
+// TakePending takes the pending writes of others, stores them unless gone returns an error, and
 // notes a state.
-func (t *Store) TakeOffers(ctx context.Context, state byte, createdAt string, gone func() error) error {
-	var taken offers
-	return t.lockedWrite(ctx, &gate{}, 0, func() { taken = t.takeOffers() }, func(tx *Tx, s store.Session) error {
+func (t *Store) TakePending(ctx context.Context, state byte, createdAt string, gone func() error) error {
+	var taken pendingWrites
+	return t.lockedWrite(ctx, &gate{}, 0, func() { taken = t.takePending() }, func(tx *Tx, s store.Session) error {
 		if err := gone(); err != nil {
 			return err
 		}
-		return tx.storeOffers(s, &taken, createdAt)
+		return tx.storePending(s, &taken, createdAt)
 	}, func(error, error) { taken.note(state) })
 }

@@ -7,5 +7,5 @@ const (
 	OpenNoWait   = 0
 )
 
-// canOffer: an open file cannot be renamed (offer.go).
-const canOffer = false
+// canLeaveWrites: an open file cannot be renamed (pendingwrite.go).
+const canLeaveWrites = false

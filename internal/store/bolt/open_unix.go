@@ -11,5 +11,5 @@ const (
 	OpenNoWait   = syscall.O_NONBLOCK
 )
 
-// canOffer: an open file can be renamed (offer.go).
-const canOffer = true
+// canLeaveWrites: an open file can be renamed (pendingwrite.go).
+const canLeaveWrites = true

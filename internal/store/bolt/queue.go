@@ -18,7 +18,7 @@ import (
 // function to run. Exactly one goroutine, the leader, has the database; when it
 // is done it makes the first of those who came meanwhile the next leader. A
 // leader takes all pushes at the head of the queue into its own transaction, so
-// that they share its two syncs, and those of other processes that wait (offer.go).
+// that they share its two syncs, and those of other processes that wait (pendingwrite.go).
 //
 // The end of a context ends the call that it was given to, and no other: until a
 // transaction has begun, the call leaves the queue or its group, and the rest of
@@ -115,8 +115,8 @@ type turn struct {
 	group []*write           // taken out of the queue
 	stop  context.CancelFunc // ends the turn's waits
 
-	offered *offer // what other processes can take
-	others  offers // what they offered
+	pending *pendingWrite // what other processes can take
+	others  pendingWrites // what they left
 }
 
 // lead takes turns until w, the first in the queue, has its outcome.
@@ -225,19 +225,19 @@ func (l *turn) write(ctx context.Context) (err error) {
 	if l.first.fn == nil {
 		if gate = l.t.tryGate(); gate == nil { // others push, or read: let them have ours
 			l.take(math.MaxInt)
-			if l.offered = l.t.offer(l.group); l.offered == nil {
+			if l.pending = l.t.leave(l.group); l.pending == nil {
 				l.giveBack()
 			}
 		}
 	}
-	if l.offered != nil {
-		err = l.awaitTaker(ctx)
+	if l.pending != nil {
+		err = l.awaitCommit(ctx)
 	}
 	if err == nil {
 		err = l.t.lockedWrite(ctx, gate, l.first.bytes(), l.locked, l.store, l.ended)
 	}
-	if l.offered != nil {
-		err = l.endOffer(err)
+	if l.pending != nil {
+		err = l.endPending(err)
 	}
 	return err
 }
@@ -247,14 +247,14 @@ func (l *turn) locked() {
 	if l.group == nil { // who came while we waited joins
 		l.take(math.MaxInt)
 	}
-	if l.first.fn != nil || l.offered != nil && l.offered.state() != stateFree {
+	if l.first.fn != nil || l.pending != nil && l.pending.state() != stateFree {
 		return
 	}
-	if l.offered != nil {
-		l.offered.close()
-		l.offered = nil
+	if l.pending != nil {
+		l.pending.close()
+		l.pending = nil
 	}
-	l.others = l.t.takeOffers()
+	l.others = l.t.takePending()
 }
 
 // ended is called when the transaction has ended, before we let go of the
@@ -277,8 +277,8 @@ func (l *turn) store(tx *Tx, s store.Session) error {
 	if l.first.fn != nil {
 		return store.Call(func() error { return l.first.fn(s) })
 	}
-	if l.offered != nil {
-		if err := tx.answer(l.offered, l.group); err != nil {
+	if l.pending != nil {
+		if err := tx.outcome(l.pending, l.group); err != nil {
 			return err
 		}
 	}
@@ -287,7 +287,7 @@ func (l *turn) store(tx *Tx, s store.Session) error {
 
 // pushGroup stores the drafts of group, and with them those of the other
 // processes that wait.
-func (tx *Tx) pushGroup(s store.Session, group []*write, others *offers) (err error) {
+func (tx *Tx) pushGroup(s store.Session, group []*write, others *pendingWrites) (err error) {
 	createdAt := event.FormatTime(tx.t.Now())
 	for _, w := range group {
 		es := make([]event.Event, len(w.drafts))
@@ -306,7 +306,7 @@ func (tx *Tx) pushGroup(s store.Session, group []*write, others *offers) (err er
 		}
 		w.pushed.Subscribed = tx.t.Logic.Subscribed(tx)
 	}
-	return tx.storeOffers(s, others, createdAt)
+	return tx.storePending(s, others, createdAt)
 }
 
 // lockedWrite opens the database for writing, calls locked, and runs fn in one

@@ -159,7 +159,7 @@ func TestBusy(t *testing.T) {
 func TestCanceledInAGroup(t *testing.T) {
 	const group = 4
 	for _, ended := range [][]int{{0}, {1}, {0, 2}, {3, 1}, {0, 1, 2, 3}} {
-		for _, size := range []int{1, bolt.MaxOfferBytes} { // with an offer to other processes, and without
+		for _, size := range []int{1, bolt.MaxPendingBytes} { // with a pending write, and without
 			t.Run(fmt.Sprint(ended, size), func(t *testing.T) {
 				th, err := engine.Init(filepath.Join(t.TempDir(), "inbox"), engine.WithLockWait(time.Minute))
 				if err != nil {
@@ -200,7 +200,7 @@ func TestCanceledInAGroup(t *testing.T) {
 					eventually(t, "in the queue", waiting(i+1))
 				}
 				close(end)
-				if size == 1 && bolt.CanOffer {
+				if size == 1 && bolt.CanLeaveWrites {
 					eventually(t, "in a group", waiting(0))
 				}
 				for _, i := range ended {

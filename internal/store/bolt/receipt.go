@@ -10,7 +10,7 @@ import (
 	"thread/internal/store"
 )
 
-// A receipt says what became of the drafts of an offer. It is valid if and only
+// A receipt says what became of the drafts of a pending write. It is valid if and only
 // if its crc fits and it has this form:
 //
 //	created_at 8  milliseconds since 1970, of the new events
@@ -18,15 +18,15 @@ import (
 //	              plus one if that was there before (a duplicate)
 //	crc        4
 
-// storeOffers stores the drafts of the offers that were taken, with a receipt for
-// each, and drops the receipts that nobody waits for.
-func (tx *Tx) storeOffers(s store.Session, offers *offers, createdAt string) error {
-	if offers.all {
-		if err := tx.dropReceipts(offers.waiting); err != nil {
+// storePending stores the drafts of the pending writes that were taken, with a receipt
+// for each, and drops the receipts that nobody waits for.
+func (tx *Tx) storePending(s store.Session, others *pendingWrites, createdAt string) error {
+	if others.all {
+		if err := tx.dropReceipts(others.waiting); err != nil {
 			return err
 		}
 	}
-	if len(offers.taken) == 0 {
+	if len(others.taken) == 0 {
 		return nil
 	}
 	receipts, err := tx.later(store.Receipts)
@@ -34,7 +34,7 @@ func (tx *Tx) storeOffers(s store.Session, offers *offers, createdAt string) err
 		return err
 	}
 	ms, _ := event.ParseTime(createdAt)
-	for _, o := range offers.taken {
+	for _, o := range others.taken {
 		r := binary.BigEndian.AppendUint64(nil, uint64(ms))
 		for i := range o.drafts {
 			e, duplicate, err := s.Push(&o.drafts[i], createdAt)

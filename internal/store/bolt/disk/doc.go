@@ -14,6 +14,6 @@
 //	record        a key and a value, which ends in a checksum of both
 //	line          an event as JSON in events*.jsonl
 //	meta page     one of the two pages that say where bbolt's trees begin
-//	offer         a pending write of another process, in run/.offers
+//	pending write drafts that another process may commit, a file in run/.offers
 //	receipt       what became of it
 package disk

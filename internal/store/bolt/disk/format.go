@@ -44,7 +44,7 @@ import (
 //	               the event's id, 8 bytes → 'k' and the dedupe key, crc
 //	scheduled      what is to be pushed later, see schedule.go
 //	schedules      what is to be pushed again and again, see schedule.go
-//	receipts       token of an offer, 16 bytes → receipt (see offer.go)
+//	receipts       token of a pending write, 16 bytes → receipt (see ../receipt.go)
 //
 // A letter key is 'c', the length of the consumer's id in 2 bytes, that id, and
 // the event's id in 8 bytes.

@@ -12,8 +12,8 @@ import (
 	"thread/lock"
 )
 
-// TestGlance: a long read ends its slice when a writer waits, and only then.
-func TestGlance(t *testing.T) {
+// TestSearchYieldsToWriter: a long read ends its slice when a writer waits, and only then.
+func TestSearchYieldsToWriter(t *testing.T) {
 	th, err := engine.Init(filepath.Join(t.TempDir(), "t"))
 	if err != nil {
 		t.Fatal(err)

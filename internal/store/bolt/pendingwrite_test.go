@@ -30,8 +30,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// offering is a thread whose gate is held, and pushes that wait for it.
-type offering struct {
+// meeting is a thread whose gate is held, and pushes that wait for it.
+type meeting struct {
 	*engine.Thread
 	t     *testing.T
 	gate  *lock.File
@@ -41,20 +41,20 @@ type offering struct {
 	fails []error
 }
 
-func startOffering(t *testing.T, opts ...engine.Option) *offering {
+func startMeeting(t *testing.T, opts ...engine.Option) *meeting {
 	th, err := engine.Init(filepath.Join(t.TempDir(), "in box"), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &offering{Thread: th, t: t, ids: map[int64]string{}}
+	o := &meeting{Thread: th, t: t, ids: map[int64]string{}}
 	if o.gate, err = lock.Try(dirOf(th).Path(store.RunName, ".gate"), lock.Exclusive); err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-func (o *offering) names(ending string) []string {
-	names, err := filepath.Glob(dirOf(o.Thread).Path(store.RunName, bolt.OffersName, "*"+ending))
+func (o *meeting) names(ending string) []string {
+	names, err := filepath.Glob(dirOf(o.Thread).Path(store.RunName, bolt.PendingName, "*"+ending))
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -62,15 +62,15 @@ func (o *offering) names(ending string) []string {
 }
 
 // push starts a push of drafts on a handle of its own and waits until it has
-// made its offer, or has ended. Without an option, it does not give up however
+// left its pending write, or has ended. Without an option, it does not give up however
 // busy the host is.
-func (o *offering) push(opts []engine.Option, drafts ...event.Draft) {
+func (o *meeting) push(opts []engine.Option, drafts ...event.Draft) {
 	o.t.Helper()
 	th, err := engine.Open(o.Dir(), append([]engine.Option{engine.WithLockWait(time.Minute)}, opts...)...)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	n := len(o.names(bolt.OfferNew))
+	n := len(o.names(bolt.PendingNew))
 	ended := make(chan struct{})
 	o.wg.Go(func() {
 		defer close(ended)
@@ -88,19 +88,19 @@ func (o *offering) push(opts []engine.Option, drafts ...event.Draft) {
 			o.ids[e.ID] = e.Content
 		}
 	})
-	eventually(o.t, "an offer", func() bool {
+	eventually(o.t, "a pending write", func() bool {
 		select {
 		case <-ended:
 			return true
 		default:
-			return len(o.names(bolt.OfferNew)) > n
+			return len(o.names(bolt.PendingNew)) > n
 		}
 	})
 }
 
-// finish requires that what the pushes were told is what is there, that no offer
-// or receipt is left after the next push, and that the check finds no fault.
-func (o *offering) finish(fails int) {
+// finish requires that what the pushes were told is what is there, that no pending
+// write or receipt is left after the next push, and that the check finds no fault.
+func (o *meeting) finish(fails int) {
 	o.t.Helper()
 	o.wg.Wait()
 	if len(o.fails) != fails {
@@ -141,7 +141,7 @@ func (o *offering) finish(fails int) {
 }
 
 // transaction returns the number of the last one.
-func (o *offering) transaction() int {
+func (o *meeting) transaction() int {
 	id, err := dirOf(o.Thread).LastTransaction(ctx) // the gate is held
 	if err != nil {
 		o.t.Fatal(err)
@@ -153,10 +153,10 @@ func draft(content string) event.Draft {
 	return event.Draft{Source: "s", Type: "t", Content: content}
 }
 
-// TestOffersShareATransaction: all who wait at the gate are stored by the first
+// TestPendingWritesShareATransaction: all who wait at the gate are stored by the first
 // who passes it.
-func TestOffersShareATransaction(t *testing.T) {
-	o := startOffering(t)
+func TestPendingWritesShareATransaction(t *testing.T) {
+	o := startMeeting(t)
 	before := o.transaction()
 	for i := range 12 {
 		ds := []event.Draft{draft(fmt.Sprint(i, " one")), draft(fmt.Sprint(i, " two"))}
@@ -171,10 +171,10 @@ func TestOffersShareATransaction(t *testing.T) {
 	o.finish(0)
 }
 
-// TestOffersWithKeys: a dedupe key counts among offers as it does elsewhere, and
+// TestPendingWritesWithKeys: a dedupe key counts among pending writes as it does elsewhere, and
 // every push learns the event that has its key.
-func TestOffersWithKeys(t *testing.T) {
-	o := startOffering(t)
+func TestPendingWritesWithKeys(t *testing.T) {
+	o := startMeeting(t)
 	for i := range 6 {
 		d := draft("the same")
 		d.DedupeKey = "key"
@@ -187,10 +187,10 @@ func TestOffersWithKeys(t *testing.T) {
 	}
 }
 
-// TestOfferWithdrawn: a push that may not wait any more stores nothing, if nobody
-// has taken its offer.
-func TestOfferWithdrawn(t *testing.T) {
-	o := startOffering(t)
+// TestPendingWriteWithdrawn: a push that may not wait any more stores nothing, if nobody
+// has taken it.
+func TestPendingWriteWithdrawn(t *testing.T) {
+	o := startMeeting(t)
 	o.push([]engine.Option{engine.WithLockWait(50 * time.Millisecond)}, draft("impatient"))
 	o.wg.Wait()
 	o.push(nil, draft("patient"))
@@ -201,12 +201,12 @@ func TestOfferWithdrawn(t *testing.T) {
 	}
 }
 
-// takeAs plays a process that has the database: it takes the offers and, if it
+// takeAs plays a process that has the database: it takes the pending writes and, if it
 // keeps them, is gone before it notes so, unless state says what it noted.
-func (o *offering) takeAs(keep bool, state byte) {
+func (o *meeting) takeAs(keep bool, state byte) {
 	o.t.Helper()
 	errGone := errors.New("gone")
-	err := dirOf(o.Thread).TakeOffers(ctx, state, event.FormatTime(time.Now()), func() error {
+	err := dirOf(o.Thread).TakePending(ctx, state, event.FormatTime(time.Now()), func() error {
 		if !keep {
 			return errGone
 		}
@@ -217,16 +217,16 @@ func (o *offering) takeAs(keep bool, state byte) {
 	}
 }
 
-// TestTakerIsKilled: who took the offers is killed before or after its commit, or
+// TestCommitterIsKilled: who took the pending writes is killed before or after its commit, or
 // was told of an error. Nothing is lost or doubled.
-func TestTakerIsKilled(t *testing.T) {
+func TestCommitterIsKilled(t *testing.T) {
 	for _, store := range []bool{false, true} {
 		for _, state := range []byte{0, bolt.StateDurable, bolt.StateUnknown} {
 			if !store && state != 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("stored %v state %d", store, state), func(t *testing.T) {
-				o := startOffering(t)
+				o := startMeeting(t)
 				for i := range 3 {
 					o.push(nil, draft(fmt.Sprint(i)))
 				}
@@ -246,11 +246,11 @@ func TestTakerIsKilled(t *testing.T) {
 	}
 }
 
-// TestRunIsDeletedUnderOffers: run/ may go at any time.
-func TestRunIsDeletedUnderOffers(t *testing.T) {
+// TestRunIsDeletedUnderPendingWrites: run/ may go at any time.
+func TestRunIsDeletedUnderPendingWrites(t *testing.T) {
 	for _, what := range []string{"free", "stored", "stored, receipt dropped"} {
 		t.Run(what, func(t *testing.T) {
-			o := startOffering(t)
+			o := startMeeting(t)
 			o.push(nil, draft("waiting"))
 			if what != "free" {
 				o.takeAs(true, 0)
@@ -275,18 +275,18 @@ func TestRunIsDeletedUnderOffers(t *testing.T) {
 	}
 }
 
-// TestTakenOfferCannotBeOpened: for want of descriptors or of the right to, nobody
+// TestTakenWriteCannotBeOpened: for want of descriptors or of the right to, nobody
 // knows whether its owner still waits, so its receipt stays.
-func TestTakenOfferCannotBeOpened(t *testing.T) {
-	o := startOffering(t)
+func TestTakenWriteCannotBeOpened(t *testing.T) {
+	o := startMeeting(t)
 	o.gate.Close()
 	token := []byte("0123456789abcdef")
 	// A directory cannot be opened for writing, by root neither.
-	if err := os.MkdirAll(dirOf(o.Thread).Path(store.RunName, bolt.OffersName, hex.EncodeToString(token)+bolt.OfferTaken), 0o700); err != nil {
+	if err := os.MkdirAll(dirOf(o.Thread).Path(store.RunName, bolt.PendingName, hex.EncodeToString(token)+bolt.PendingTaken), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	err := bolt.Write(ctx, dirOf(o.Thread), func(tx *bolt.Tx, s store.Session) error {
-		return tx.StoreOffer(s, token, []event.Draft{draft("x")}, event.FormatTime(time.Now()))
+		return tx.StorePending(s, token, []event.Draft{draft("x")}, event.FormatTime(time.Now()))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -308,13 +308,13 @@ func TestTakenOfferCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestStrangeOffers: whatever else lies in run/.offers is not taken, and does not
+// TestStrangePendingWrites: whatever else lies in run/.offers is not taken, and does not
 // keep anybody from pushing.
-func TestStrangeOffers(t *testing.T) {
-	o := startOffering(t)
+func TestStrangePendingWrites(t *testing.T) {
+	o := startMeeting(t)
 	o.push(nil, draft("good"))
-	dir := dirOf(o.Thread).Path(store.RunName, bolt.OffersName)
-	good := o.names(bolt.OfferNew)[0]
+	dir := dirOf(o.Thread).Path(store.RunName, bolt.PendingName)
+	good := o.names(bolt.PendingNew)[0]
 	content, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
@@ -364,13 +364,13 @@ func TestStrangeOffers(t *testing.T) {
 	}
 }
 
-// TestLongDraftsAreNotOffered: who has the database is not to wait for megabytes
+// TestLongDraftsAreNotLeft: who has the database is not to wait for megabytes
 // of others.
-func TestLongDraftsAreNotOffered(t *testing.T) {
-	o := startOffering(t)
-	d := draft(strings.Repeat("x", bolt.MaxOfferBytes))
-	if dirOf(o.Thread).Offers([]event.Draft{d}) {
-		t.Error("offered")
+func TestLongDraftsAreNotLeft(t *testing.T) {
+	o := startMeeting(t)
+	d := draft(strings.Repeat("x", bolt.MaxPendingBytes))
+	if dirOf(o.Thread).LeavesWrite([]event.Draft{d}) {
+		t.Error("left")
 	}
 	o.gate.Close()
 }
@@ -387,7 +387,7 @@ func TestFormatOfReceipt(t *testing.T) {
 	token := []byte("0123456789abcdef")
 	var got string
 	err = bolt.Write(ctx, dirOf(th), func(tx *bolt.Tx, s store.Session) error {
-		err := tx.StoreOffer(s, token, []event.Draft{d, d}, event.FormatTime(now))
+		err := tx.StorePending(s, token, []event.Draft{d, d}, event.FormatTime(now))
 		got = hex.EncodeToString(tx.Bolt().Bucket([]byte(store.Receipts)).Get(token))
 		return err
 	})

@@ -13,14 +13,14 @@ import (
 	"thread/lock"
 )
 
-// TestCrashOfTaker lets one push take the offer of another one, kills either at
-// every system call, or makes it fail, and requires that the other succeeds, that
+// TestCrashInGroupCommit lets one push commit the pending write of another, kills either
+// at every system call, or makes it fail, and requires that the other succeeds, that
 // both are stored at most once, and that who was told of success is stored.
-func TestCrashOfTaker(t *testing.T) {
+func TestCrashInGroupCommit(t *testing.T) {
 	needStrace(t)
 	tried.Store(0)
 	t.Cleanup(func() { t.Logf("%d points were tried", tried.Load()) })
-	for _, victim := range []string{"taker", "owner"} {
+	for _, victim := range []string{"committer", "owner"} {
 		t.Run(victim, func(t *testing.T) {
 			t.Parallel()
 			m := meeting{t: t, template: filepath.Join(t.TempDir(), "template")}
@@ -45,8 +45,8 @@ func TestCrashOfTaker(t *testing.T) {
 	}
 }
 
-// TestUnsyncedReceipt kills the taker between writing its commit and syncing it.
-// The owner of the offer sees its receipt, and must sync before it says so.
+// TestUnsyncedReceipt kills the committer between writing its commit and syncing it.
+// The owner of the pending write sees its receipt, and must sync before it says so.
 func TestUnsyncedReceipt(t *testing.T) {
 	needStrace(t)
 	m := meeting{t: t, template: filepath.Join(t.TempDir(), "template")}
@@ -54,7 +54,7 @@ func TestUnsyncedReceipt(t *testing.T) {
 	m.syncs = filepath.Join(t.TempDir(), "syncs")
 	misses := 0
 	for when := 1; ; when++ {
-		hit, err := m.hold(point{call: "fdatasync", when: fmt.Sprint(when), effect: "signal=KILL"}, "taker")
+		hit, err := m.hold(point{call: "fdatasync", when: fmt.Sprint(when), effect: "signal=KILL"}, "committer")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestUnsyncedReceipt(t *testing.T) {
 		}
 		if !hit {
 			if when < 3 {
-				t.Errorf("the taker was killed at %d syncs only", when-1)
+				t.Errorf("the committer was killed at %d syncs only", when-1)
 			}
 			return
 		}
@@ -86,8 +86,8 @@ type meeting struct {
 	syncs    string // where the owner's syncs are noted
 }
 
-// hold starts a taker, which is kept waiting for the database, then an owner that
-// offers it its event, and lets them go on. The victim has the fault p.
+// hold starts a committer, which is kept waiting for the database, then an owner that
+// leaves its event to it, and lets them go on. The victim has the fault p.
 func (m *meeting) hold(p point, victim string) (hit bool, err error) {
 	dir := filepath.Join(m.t.TempDir(), "thread")
 	copyDir(m.t, m.template, dir)
@@ -129,21 +129,21 @@ func (m *meeting) hold(p point, victim string) (hit bool, err error) {
 			}
 		}
 	}
-	taker := start("taker")
+	committer := start("committer")
 	until(func() bool {
 		gate, err := lock.Try(filepath.Join(dir, "run", ".gate"), lock.Exclusive)
 		if err == nil {
 			gate.Close()
 		}
 		return err != nil
-	}, taker)
+	}, committer)
 	owner := start("owner")
 	until(func() bool {
 		names, _ := filepath.Glob(filepath.Join(dir, "run", ".offers", "*.new"))
 		return len(names) > 0
-	}, taker, owner)
+	}, committer, owner)
 	reader.Close()
-	results := map[string]outcome{"taker": <-taker, "owner": <-owner}
+	results := map[string]outcome{"committer": <-committer, "owner": <-owner}
 	for name, o := range results {
 		if o.code != 0 && name != victim {
 			return false, fmt.Errorf("the %s: %v", name, o.result)
