@@ -29,7 +29,7 @@ type DeadLetterQuery struct {
 }
 
 // lettersAtOnce bounds the dead letters that are changed in one transaction, and
-// those that are looked at in one. A variable for the tests.
+// those that are read in one. A variable for the tests.
 var lettersAtOnce = 256
 
 // DeadLetters returns the selected dead letters, ordered by consumer and id. They
@@ -58,10 +58,10 @@ func (t *Thread) DeadLetters(ctx context.Context, q DeadLetterQuery) iter.Seq2[D
 	}
 }
 
-// RetryDead sends dead letters back, in one transaction: each is given out to its
-// consumer again before unread events, with all its attempts anew. It returns how
-// many; a letter that is not there any more, or whose event is not stored any
-// more, is left out.
+// RetryDead sends dead letters back, in one transaction: each is delivered to its
+// consumer again before unread events, with its attempts counted from zero. It
+// returns how many; a letter that is gone, or whose event is no longer stored, is
+// left out.
 func (t *Thread) RetryDead(ctx context.Context, letters []DeadLetter) (n int64, err error) {
 	err = t.Update(ctx, func(tx *Tx) error {
 		n = 0

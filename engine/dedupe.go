@@ -67,10 +67,10 @@ func (tx *Tx) pushOnce(d *event.Draft, createdAt string) (e event.Event, duplica
 	return e, false, tx.keepKey(d, e.ID)
 }
 
-// counts reports whether a key that was stored so many milliseconds ago still
-// counts for a push with that window. One that was stored in the future was stored
-// by a clock that was ahead, nobody knows when: a push that it swallowed would be
-// lost, and one that it does not is at worst there twice.
+// counts reports whether a key that was stored age milliseconds ago is within the
+// window of a push. One from the future was stored by a clock that was ahead, at an
+// unknown time: if it suppressed a push, that event would be lost; if it does not, the
+// event is at worst stored twice.
 func counts(r *store.KeyRecord, age, window int64) bool {
 	return age < r.Window && age < window && age >= -min(r.Window, window, clockSkew.Milliseconds())
 }

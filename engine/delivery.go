@@ -70,8 +70,8 @@ type Policy struct {
 	// Unordered gives out what is due first, and lets nothing wait for an event that
 	// has failed. Limit is 1 then.
 	Unordered bool
-	// OnSettled is called in the transaction that stores a result, whoever's delivery
-	// it was; its error calls that off. May be nil.
+	// OnSettled is called in the transaction that stores a result, also one of another
+	// process's delivery; its error rolls that back. May be nil.
 	OnSettled func(tx *Tx, s *Settled) error
 }
 

@@ -23,10 +23,10 @@ func Init(dir string, opts ...Option) (*Thread, error) {
 
 // Open returns a handle on the thread directory dir.
 //
-// Open returns ErrNotThread when dir is no directory or has no events.db,
-// ErrSQLite, ErrNotDatabase (ErrEmpty for an empty file), ErrByteOrder or ErrCorrupt when events.db is not one
-// of ours, and ErrNetwork. What only the buckets can show, ErrNewerFormat among it, comes from
-// the first call that uses the database.
+// Open returns ErrNotThread when dir is no directory or has no events.db; ErrSQLite,
+// ErrNotDatabase (ErrEmpty for an empty file), ErrByteOrder or ErrCorrupt when events.db
+// is not a thread's database; and ErrNetwork. Errors that show only inside the database,
+// such as ErrNewerFormat, come from the first call that uses it.
 func Open(dir string, opts ...Option) (*Thread, error) {
 	return newThread(func(o bolt.Options) (*bolt.Store, error) { return bolt.Open(dir, o) }, opts)
 }
@@ -50,11 +50,11 @@ func Exists(dir string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// Destroy deletes the thread directory dir with everything in it; there is
-// nothing elsewhere. It returns ErrNotThread, deleting nothing, for a directory
-// that is none, and ErrNotDir for a symbolic link to one, because who made the link
-// may not be who made the directory. Links in it are deleted, and what they lead to
-// stays. Handles on it, and handlers that still run, get errors.
+// Destroy deletes the thread directory dir with everything in it; nothing of a thread
+// is kept elsewhere. It returns ErrNotThread, deleting nothing, for a directory that is
+// not a thread, and ErrNotDir for a symbolic link to one, because the link and the
+// directory may have different owners. Links in it are deleted, what they lead to stays.
+// Handles on it, and handlers that are running, get errors.
 func Destroy(dir string) error {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

@@ -6,6 +6,21 @@
 //	e, err := t.Push(ctx, event.Draft{Source: "self", Type: "message", Content: "hello"})
 //	for e, err := range t.Events(ctx, engine.Query{After: 0, Filter: "type = 'message'"}) { … }
 //
+// # Words
+//
+//	event         what was pushed: an id, a time, source, type, subtype and content
+//	series        all events of one source, type and subtype
+//	consumer      a name under which events are processed, with a filter of its own
+//	progress      the id up to which a consumer has processed everything: last acked
+//	delivery      events handed to a consumer once, which ends with a result
+//	dead letter   an event that failed for a consumer as often as its policy allows
+//	dedupe key    names a push: another push of the same key within its window stores nothing
+//	schedule      pushes an event again and again, at times given as in cron
+//
+// The words of the format on disk are in package thread/internal/store/bolt/disk.
+//
+// # Calls
+//
 // A handle keeps no file open between calls: every call opens the database,
 // runs one short transaction and closes it, because bbolt's lock on an open file
 // excludes all other processes. Opening costs some 20 µs at any size.
@@ -65,11 +80,11 @@ func WithLockWait(d time.Duration) Option { return func(o *options) { o.LockTime
 // clockSkew is how far a clock may be set back without being called wrong.
 const clockSkew = 5 * time.Minute
 
-// WithClock sets the clock that stamps events and progress, and says which of
-// what is scheduled has fallen due, whether the wait of an event that has failed is
-// over, and whether a dedupe key still counts. No other decision depends on it, and
-// nothing waits, or is kept from being stored, for longer than it was to when the
-// clock was ahead for a time.
+// WithClock sets the clock that stamps events and progress, and decides which
+// scheduled events are due, whether the back-off of a failed event is over, and whether
+// a dedupe key has expired. No other decision depends on it. A clock that was ahead for
+// a time makes nothing wait longer than was asked for, and keeps nothing from being
+// stored.
 func WithClock(now func() time.Time) Option { return func(o *options) { o.Now = now } }
 
 // WithOnRelease sets a function that is told when a call has released scheduled
@@ -117,12 +132,12 @@ func (t *Thread) Dir() string { return t.place.Dir }
 // way end normally. There is nothing to release.
 func (t *Thread) Close() error { return t.s.Close() }
 
-// Store returns what keeps the thread, for the packages of this module that move or
-// mend whole threads. It is no part of what is promised.
+// Store returns the store behind the thread, for the packages of this module that copy
+// or repair whole threads. It is not part of the promised API.
 func (t *Thread) Store() store.Store { return t.s }
 
-// WithoutRelease returns a handle on the same thread whose reads release nothing that
-// is scheduled, for who looks at a thread and must leave it as it is.
+// WithoutRelease returns a handle on the same thread whose reads release no scheduled
+// events, for a caller that inspects a thread and must leave it unchanged.
 func (t *Thread) WithoutRelease() *Thread {
 	quiet := *t
 	quiet.quiet = true

@@ -38,7 +38,7 @@ type SeriesPlan struct {
 	Open   int64 // that depend on the event, which has to be read
 }
 
-// Reads counts what a query looked at. A part that a later slice of a long read
+// Reads counts what a query read. A part that a later slice of a long read
 // comes back to counts again.
 type Reads struct {
 	Transactions int64 // slices, in which writers get their turn in between

@@ -10,16 +10,16 @@ import (
 	"thread/internal/store"
 )
 
-// Feed gives a consumer's events out, one delivery at a time, and stores the
-// result of each in the same transaction that begins the next. It is for one
-// goroutine, and for one user of the consumer at a time: who has the consumer's
-// turn (see package dispatch).
+// Feed delivers a consumer's events, one delivery at a time, and stores the result of
+// each in the transaction that begins the next. It is for one goroutine, and only one
+// process may use a consumer's Feed at a time: the one that holds the consumer's lock
+// (see package dispatch).
 //
 // # Attempts
 //
-// A delivery is noted durably before it is given out. If its user dies, the next
-// one finds the note and takes the delivery as failed: an event that kills its
-// user is counted like any other that fails. So an attempt is counted if and only
+// A delivery is recorded durably before it is given out. If its process dies, the next
+// one finds the record and counts the delivery as failed: an event that kills its
+// process is counted like any other that fails. So an attempt is counted if and only
 // if a delivery of the event alone was begun and neither succeeded nor was
 // deferred or returned.
 //
@@ -27,9 +27,9 @@ import (
 //
 // Events come in id order, and one that has failed holds up those after it until
 // it succeeds or becomes a dead letter. A group that fails is halved, first half
-// first, until the event that fails is found: for each event that fails, a good
-// one of its group of n is given out at most 1+log2(n) times. Dead letters that were sent back come one
-// by one and before all unread events; those that wait for their next attempt
+// first, until the event that fails is found: for each event that fails, a good one of
+// its group of n is delivered at most 1+log2(n) times. Dead letters that were sent back
+// come one by one and before all unread events; those that wait for their next attempt
 // hold up nothing.
 type Feed struct {
 	t        *Thread
@@ -206,7 +206,7 @@ func (f *Feed) settle(tx *Tx, state *store.Delivery, r *Result) (outcome, error)
 type choice struct {
 	feed      *Feed
 	notBefore time.Time
-	done      bool // everything was looked at
+	done      bool // there is nothing left to read
 	// Nothing that matches where lies in (from, pos].
 	where     string
 	from, pos int64

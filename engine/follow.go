@@ -19,18 +19,18 @@ var (
 	newWatcher  = watch.New
 )
 
-// Follow is Events that goes on: first the events after the given id that match the
-// filter ("" for all), then those that come, in id order, each once and none left
-// out, until ctx ends. It is no consumer: it stores no progress, and whoever wants to
-// go on later passes the id that it had last.
+// Follow is Events without an end: first the events after the given id that match the
+// filter ("" for all), then new ones as they are pushed, in id order, each exactly once,
+// until ctx ends. It is not a consumer and stores no progress: to go on later, pass the
+// id of the last event received.
 //
 //	for e, err := range t.Follow(ctx, last, "type = 'message'") { … }
 //
-// Nothing is open or locked while the caller has an event. Waiting costs nothing
-// where the system tells of written files, with a look every 30 s for what it has not
-// told of; where it has no more notices to give, Follow looks every second. What is
-// scheduled is released when it falls due, as by any call. A database that others
-// hold for too long (ErrBusy) is waited for.
+// Nothing is open or locked while the caller has an event. Waiting costs nothing where
+// the system notifies of written files, but for a read every 30 s in case a notice was
+// lost; where the system has no more notices to give, Follow reads every second.
+// Scheduled events are released when they fall due, as by any call. A database that
+// others hold for too long (ErrBusy) is waited for.
 //
 // The last pair has an error, unless the caller ends the loop: the cause of the end of
 // ctx, *filter.Error, an error that wraps filter.ErrRuntime when the filter fails on
@@ -38,7 +38,7 @@ var (
 // what else a read returns, ErrNotThread among it when the directory is gone.
 func (t *Thread) Follow(ctx context.Context, after int64, filter string) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		f := follower{t: t, filter: filter, after: after, looked: -1}
+		f := follower{t: t, filter: filter, after: after, seen: -1}
 		// The watcher comes first: then nothing falls between the first read and it.
 		if w, err := newWatcher(t.Dir()); err == nil {
 			defer w.Close()
@@ -65,7 +65,7 @@ type follower struct {
 	t       *Thread
 	filter  string
 	after   int64          // the id that was yielded or passed over last
-	looked  int64          // the newest id at the last read, -1 before the first
+	seen    int64          // the newest id at the last read, -1 before the first
 	watcher *watch.Watcher // nil: there is none to be had
 }
 
@@ -75,7 +75,7 @@ func (f *follower) read(ctx context.Context, yield func(event.Event, error) bool
 	if err := f.t.View(ctx, func(tx *Tx) error { head = tx.Head(); return nil }); err != nil {
 		return true, err
 	}
-	if head == f.looked {
+	if head == f.seen {
 		return true, nil
 	}
 	for e, err := range f.t.Events(ctx, Query{After: f.after, Filter: f.filter}) {
@@ -88,7 +88,7 @@ func (f *follower) read(ctx context.Context, yield func(event.Event, error) bool
 		}
 	}
 	// What did not match up to there need not be read again.
-	f.after, f.looked = max(f.after, head), head
+	f.after, f.seen = max(f.after, head), head
 	return true, nil
 }
 

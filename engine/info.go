@@ -14,7 +14,7 @@ import (
 type Info struct {
 	Dir           string
 	EventCount    int64 // events ever stored
-	Stored        int64 // events still here
+	Stored        int64 // events not dropped by Prune
 	Newest        int64 // the newest id, 0 when there was never one
 	Subscriptions []ConsumerInfo
 	Scheduled     int64     // delayed events and schedules

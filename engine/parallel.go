@@ -47,7 +47,7 @@ type ParallelFeed struct {
 	key      keyOf
 	waits    waits
 
-	stale  bool // what is below is to be read anew
+	stale  bool // what is below has to be read again
 	opened bool // attempts of those who were killed are settled
 	where  string
 	mark   int64
@@ -83,11 +83,11 @@ type ParallelPolicy struct {
 // be tried again.
 const DefaultWindow = 10000
 
-// slicesAtOnce bounds the slices of a look in one Step, so that results do not wait
+// slicesAtOnce bounds the slices of a scan in one Step, so that results do not wait
 // for the end of a long one.
 const slicesAtOnce = 8
 
-// Step is what ParallelFeed.Step is asked.
+// Step is the argument of ParallelFeed.Step.
 type Step struct {
 	Results []DeliveryResult
 	Begun   []int64 // numbers of deliveries that were given out in reserve and have begun
@@ -101,7 +101,7 @@ type DeliveryResult struct {
 	Result Result
 }
 
-// Given is the answer of ParallelFeed.Step.
+// Given is the result of ParallelFeed.Step.
 type Given struct {
 	Begin, Reserved []Delivery
 	Dead            []int64 // events that became dead letters
@@ -186,7 +186,7 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 		more := false
 		if !f.stale {
 			f.wake(f.t.now())
-			if f.full() && q.Begin+q.Reserve > 0 { // unless somebody has made room by hand
+			if f.full() && q.Begin+q.Reserve > 0 { // unless an Ack or Seek has made space
 				err = f.t.read(ctx, func(tx *Tx) error {
 					_, _, err := f.current(tx)
 					return err
@@ -196,15 +196,15 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 				more, err = f.fill(ctx)
 			}
 		}
-		looked := err
+		scanErr := err
 		if f.stale && len(q.Results)+len(q.Begun) == 0 {
-			if looked != nil {
-				return Given{Dead: dead}, looked
+			if scanErr != nil {
+				return Given{Dead: dead}, scanErr
 			}
 			continue
 		}
 		now := q
-		if looked != nil || f.stale {
+		if scanErr != nil || f.stale {
 			now.Begin, now.Reserve = 0, 0
 		}
 		g = Given{}
@@ -213,12 +213,12 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 			if g, refused, err = f.store(ctx, now); err != nil {
 				return Given{Dead: dead}, err
 			}
-			looked = cmp.Or(looked, refused)
+			scanErr = cmp.Or(scanErr, refused)
 		}
 		dead = append(dead, g.Dead...)
 		g.Dead = dead
-		if looked != nil {
-			return Given{Dead: dead}, looked
+		if scanErr != nil {
+			return Given{Dead: dead}, scanErr
 		}
 		if f.stale {
 			q.Results, q.Begun = nil, nil
@@ -239,14 +239,14 @@ func (f *ParallelFeed) full() bool { return f.inWindow() >= f.policy.Window }
 
 // lacks reports whether more is to be loaded to give out so many deliveries. The event
 // after the mark is given out always, or the window would stay full.
-func (f *ParallelFeed) lacks(want int) bool {
-	if f.stale || want == 0 {
+func (f *ParallelFeed) lacks(n int) bool {
+	if f.stale || n == 0 {
 		return false
 	}
 	if f.full() {
 		return f.lowest() == nil
 	}
-	return len(f.ready) < want
+	return len(f.ready) < n
 }
 
 // lowest returns the event after the mark, nil when it is not loaded.

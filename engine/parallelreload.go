@@ -7,7 +7,7 @@ import (
 	"thread/filter"
 )
 
-// reload reads everything anew: what others have changed, or what there is when a feed
+// reload reads everything again: what others have changed, or what there is when a feed
 // begins.
 func (f *ParallelFeed) reload(ctx context.Context) error {
 	if !f.opened {

@@ -18,7 +18,7 @@ var (
 
 const (
 	loadedBytes = 32 << 20
-	pageEvents  = 512 // that are looked at in one transaction
+	pageEvents  = 512 // that are read in one transaction
 )
 
 // scans are the two searches for events to load: one goes on from the mark and
@@ -73,7 +73,7 @@ func (f *ParallelFeed) fill(ctx context.Context) (more bool, err error) {
 	return f.unseen(), nil
 }
 
-// unseen reports whether something was not looked at.
+// unseen reports whether something was not read yet.
 func (f *ParallelFeed) unseen() bool {
 	return f.stale || f.scan.refill || f.scan.pos < f.head || f.hungry() != nil || f.scan.letters && !f.lettersLeft()
 }
@@ -155,18 +155,18 @@ func (f *ParallelFeed) admit(l *lineup, id, prev int64) bool {
 	if l.unordered {
 		most = math.MaxInt
 	}
-	room := len(l.queue) < most
+	space := len(l.queue) < most
 	switch {
 	case !f.scan.refill && l.more:
 		return false
-	case !f.scan.refill && !room:
+	case !f.scan.refill && !space:
 		l.more, l.resume, l.before = true, id-1, prev
 		return false
 	case !f.scan.refill:
 		return true
 	case !l.more || l.closed || id <= l.resume || l.resume < f.scan.start:
 		return false
-	case room && l.waits == 0:
+	case space && l.waits == 0:
 		l.resume, l.before = id, id
 		return true
 	}

@@ -132,7 +132,7 @@ const bareFrom = 4096
 // requeue keeps an event that is to be given out again.
 func (f *ParallelFeed) requeue(p *pending, now time.Time) {
 	if f.stale || f.loaded[p.ID] != p {
-		return // what is loaded is read anew
+		return // what is loaded is read again
 	}
 	if !p.at.NextAt.IsZero() {
 		if p.end = f.waits.end(p.ID, &p.at.Failures, now); p.end.After(now) {

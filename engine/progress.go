@@ -13,7 +13,7 @@ import (
 
 // Progress is how far a consumer is. It survives Unsubscribe.
 type Progress struct {
-	// LastAcked is the id that the consumer named last: everything up to it is
+	// LastAcked is the id that was acked last: everything up to it is
 	// processed. Pop may set it to any id, also one that does not exist yet.
 	LastAcked int64
 	// Newest is the newest id at that moment.
@@ -21,7 +21,7 @@ type Progress struct {
 	UpdatedAt string // in event.TimeLayout, or as it was imported
 }
 
-// From is the id after which the unread events begin. An id that was named
+// From is the id after which the unread events begin. An id that was acked
 // before the event existed does not count (T-40).
 func (p *Progress) From() int64 { return min(p.LastAcked, p.Newest) }
 

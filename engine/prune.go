@@ -10,18 +10,18 @@ import (
 	"thread/internal/store"
 )
 
-// Compaction is the answer of Compact and Prune.
+// Compaction is the result of Compact and Prune.
 type Compaction struct {
-	Dropped      int64 // events that are not here any more
+	Dropped      int64 // events that were dropped
 	Through      int64 // the id up to which they were dropped, 0 when none was
-	Kept         int64 // events that are still here
+	Kept         int64 // events that are left
 	Before, Size int64 // bytes of events.db before and after; the same when nothing was done
 }
 
-// Compact writes the database anew without the pages that it does not use, and
+// Compact rewrites the database without the pages that it does not use, and
 // puts the copy in its place in one step. What the thread holds stays as it is.
 // The copy is made in slices, like any long read, and what is written meanwhile is
-// part of it: others wait for the last step only. The disk needs room for both.
+// part of it: others wait for the last step only. The disk needs space for both.
 //
 // Compact returns ErrBusy, also while another process compacts or prunes, and
 // ErrUnknownOutcome when the new file has its name but may lose it in a loss of
@@ -72,7 +72,7 @@ func (e *HeldBackError) Error() string {
 	return fmt.Sprintf("consumer %q has not acked event %d", e.Consumer, e.First)
 }
 
-// Prune drops old events by writing the database anew without them; see Compact
+// Prune drops old events by rewriting the database without them; see Compact
 // for what that means to others. Ids never come back, the count of events ever
 // stored stays, and so does events.jsonl.
 //

@@ -173,7 +173,7 @@ func (r *reading) dryRun(ctx context.Context) error {
 	return nil
 }
 
-// count is the callback of a search that only looks.
+// count is the callback of a search whose events nobody wants.
 func (r *reading) count(id int64) (bool, error) {
 	if _, skipped := r.skip.find(id); skipped {
 		return true, nil

@@ -13,14 +13,14 @@ import (
 
 // A clock may have been ahead, by years where a host begins without one, when the
 // next time of a schedule or the time of a delay was computed. Nothing waits for
-// such a time: once the clock is set back, what waits is planned anew, so that no
+// such a time: once the clock is set back, what waits is planned again, so that no
 // schedule is later than its next time from now, and no delay longer than it was
 // from now. An event for a time of day (PushAt) waits for that time by any clock.
 
-// maxReplanned bounds what one transaction plans anew. The next one goes on.
+// maxReplanned bounds what one transaction plans again. The next one goes on.
 const maxReplanned = 10000
 
-// replan plans anew what was planned by a clock that was ahead of now.
+// replan plans again what was planned by a clock that was ahead of now.
 func (tx *Tx) replan(now time.Time) error {
 	type move struct {
 		key   []byte

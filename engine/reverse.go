@@ -78,7 +78,7 @@ func (t *Thread) backward(ctx context.Context, v *store.Selection, after, limit 
 
 // window returns the last matching events in (from, upto], newest first: at most
 // limit, and fewer when they are large. What is older than the last one, down to
-// rest, was not looked at; rest is from when everything was.
+// rest, was not read; rest is from when everything was.
 func (tx *Tx) window(v *store.Selection, from, upto, limit int64, load bool) (events []event.Event, rest int64, err error) {
 	limit = min(limit, windowEvents)
 	var hits []int64

@@ -23,7 +23,7 @@ var (
 // event, however many they were; the next one comes at the first time of the
 // schedule after that. No event is later than the first time of the schedule after
 // now, by whatever clock it was planned: when the clock was ahead and is set back, the
-// next time is computed anew. One that is set back by up to five minutes repeats no
+// next time is computed again. One that is set back by up to five minutes repeats no
 // time of day; it postpones the next event until it shows its time.
 type Schedule struct {
 	Name string // valid UTF-8, 1 to event.MaxNameBytes bytes
@@ -70,7 +70,7 @@ func (t *Thread) PushAt(ctx context.Context, d event.Draft, at time.Time) (e eve
 
 // PushAfter is PushAt for a time from now, and returns that time. The event comes
 // no later than that long from now by any clock: one that was ahead, and is set
-// back meanwhile, makes the delay begin anew.
+// back meanwhile, makes the delay begin again.
 func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Duration) (e event.Event, at time.Time, err error) {
 	if err := d.Validate(); err != nil {
 		return e, at, err
@@ -95,7 +95,7 @@ func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Durati
 
 // AddSchedule stores a schedule and returns the time of its first event. It
 // returns ErrScheduleExists for a name that is taken, and ErrInvalid for a spec
-// that is none or names no time at all, and for a draft out of bounds.
+// that is invalid or has no time at all, and for a draft out of bounds.
 func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, err error) {
 	spec, stored, err := parseSpec(s.Spec)
 	if err != nil {

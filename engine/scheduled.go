@@ -49,7 +49,7 @@ func (tx *Tx) countScheduled() (n int64, err error) {
 // errOverdue ends a read that has found something to release.
 var errOverdue = errors.New("scheduled events are due")
 
-// overdue reports whether something has to be released, or planned anew.
+// overdue reports whether something has to be released, or planned again.
 func (tx *Tx) overdue() (bool, error) {
 	if !releases {
 		return false, nil
@@ -69,7 +69,7 @@ func (tx *Tx) overdue() (bool, error) {
 const planSkew = time.Second
 
 // epochMillis is the beginning of 2026, when this was written. A clock before it
-// was not set yet, as on a host that begins in 1970: nothing is planned by it anew,
+// was not set yet, as on a host that begins in 1970: nothing is planned again by it,
 // or everything would be due when it is set.
 const epochMillis = 1767225600000
 

@@ -170,7 +170,7 @@ var foldsCase = lock.FoldsCase
 
 // ownFiles returns ErrInvalid for a consumer whose files in run/ and logs/, its lock
 // among them, would be those of another. Their names stay as they are, so that
-// programs of all versions agree on who has a consumer's lock; so it is the name of
+// programs of all versions agree on which file is a consumer's lock; so it is the name of
 // the consumer that must differ where the file system does not tell A from a.
 func (tx *Tx) ownFiles(consumer string) error {
 	if !foldsCase(tx.t.place.Path(bolt.DatabaseName)) {
@@ -220,7 +220,7 @@ func (tx *Tx) hasSubscriptions() (found bool) {
 		found = true
 		return false, nil
 	})
-	return found || err != nil // whoever looks for them will say so
+	return found || err != nil // reading them returns the error
 }
 
 // subscriptionList returns all subscriptions in the order they were made.

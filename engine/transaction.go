@@ -128,7 +128,7 @@ func (s *session) After() error {
 }
 
 // Ended implements store.Session. It tells of what was released also when the outcome
-// is unknown: a look too many does no harm.
+// is unknown: starting a dispatch too many does no harm.
 func (s *session) Ended() {
 	if s.tell {
 		s.tx.t.onRelease(s.source)

@@ -164,7 +164,7 @@ const (
 	Waiting                        // to be tried again: it has failed, was postponed, or sent back
 	Dead                           // a dead letter
 	Acked                          // or passed over, because the filter did not match
-	Unmatched                      // will never be given out; only Outcome looks that far
+	Unmatched                      // will never be delivered; only Outcome tells
 )
 
 // Standing returns the state of an event for a consumer, and what is known of its

@@ -43,7 +43,7 @@ func (e *Event) appendBeforeContent(dst []byte) []byte {
 const linePieceBytes = 32 << 10
 
 // WriteJSON writes what AppendJSON appends, a large content in pieces: the JSON form
-// of one of 64 MiB can be six times as long. Buf is room to work with; it is
+// of one of 64 MiB can be six times as long. Buf is scratch space; it is
 // returned, grown, for the next call.
 func (e *Event) WriteJSON(w io.Writer, buf []byte) ([]byte, error) { return e.write(w, buf, `"}`) }
 

@@ -6,7 +6,7 @@
 // "session:S" or "workspace", its type the entity, its subtype the status, the role or
 // "deleted", its content {"op":…,"id":…,"first":…,"row":{…}} with all columns that are
 // not null. The tables that answer queries change in the transaction of the event, and
-// Rebuild makes them anew out of the log.
+// Rebuild makes them again from the log.
 //
 //	h, err := history.Open("inbox")
 //	s, err := h.StartSession(ctx, history.SessionRow{SubjectRef: "u1", AgentName: "coder"})

@@ -14,7 +14,7 @@ var (
 	ErrNotFound = errors.New("no such row")
 	ErrExists   = errors.New("row exists")
 	// ErrRecovered says that recovery has ended the run, or has given it to another
-	// worker: what a late writer has to say is not stored.
+	// worker: what such a worker writes afterwards is not stored.
 	ErrRecovered = errors.New("the run was recovered")
 	// ErrEnded says that the run has ended, or was never started.
 	ErrEnded = errors.New("the run is not active")

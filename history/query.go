@@ -7,7 +7,7 @@ import (
 )
 
 // Query selects rows. At most one of the fields that name something chooses the
-// index; the others are looked at row by row.
+// index; the others are compared row by row.
 type Query struct {
 	Session   string // whose session
 	Run       string // of which run; of a run itself, its parent

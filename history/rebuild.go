@@ -7,7 +7,7 @@ import (
 	"thread/engine"
 )
 
-// Rebuild makes the tables anew out of the log, in one commit, and returns how many
+// Rebuild makes the tables again from the log, in one commit, and returns how many
 // history events it read. Events that are none are passed over.
 func (h *History) Rebuild(ctx context.Context) (n int64, err error) {
 	t, err := h.thread(false)

@@ -81,7 +81,7 @@ func (o *RecoverOptions) staleAfter(row *RunRow) time.Duration {
 // are now. A supervised run is gone when nobody has its lock, on this host and at
 // once; another one when it has not beaten for three times as long as it should. A run
 // of which no beat is known counts from now on. The transition is made only while the
-// run is still in the attempt and state that was judged.
+// run is still in the attempt and state that was read.
 func (h *History) Recover(ctx context.Context, o RecoverOptions) (recovered []RunRow, err error) {
 	switch o.Strategy {
 	case "":

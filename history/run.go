@@ -189,9 +189,9 @@ func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
 	if err := tx.must(&row, id); err != nil {
 		return row, err
 	}
-	late := attempt != 0 && row.Attempt != attempt
+	superseded := attempt != 0 && row.Attempt != attempt
 	switch {
-	case late, row.Status == Queued && row.Attempt > 0, row.Ended() && recoveredBy(&row):
+	case superseded, row.Status == Queued && row.Attempt > 0, row.Ended() && recoveredBy(&row):
 		return row, fmt.Errorf("%w: %q is %s in attempt %d", ErrRecovered, id, row.Status, row.Attempt)
 	case !row.Active():
 		return row, fmt.Errorf("%w: %q is %s", ErrEnded, id, row.Status)
@@ -199,7 +199,7 @@ func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
 	return row, nil
 }
 
-// Update runs fn in one transaction, if the run is still this handle's; see
+// Update runs fn in one transaction, if the run still belongs to this handle; see
 // History.Update. It counts as a beat.
 func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) error {
 	err := r.h.Update(ctx, func(tx *Tx) error {

@@ -12,7 +12,7 @@ import (
 	"thread/event"
 )
 
-// The tables, which Rebuild makes anew out of the log.
+// The tables, which Rebuild makes again from the log.
 const (
 	tableRows = "rows" // entity and id -> the history event with the newest version of the row
 	tableBy   = "by"   // the indexes
@@ -350,17 +350,17 @@ func (tx *Tx) settle(old, row Row) error {
 			continue
 		}
 		seen = run.SessionID
-		var want, id []byte
+		var first, id []byte
 		if !tx.any(prefix(byRunActive, seen)) {
 			p := prefix(byRunQueued, seen)
 			for rec := range tx.by.Ascend(p, after(p)) {
-				want, id = bytes.Clone(rec.Key[len(rec.Key)-8:]), bytes.Clone(rec.Value)
+				first, id = bytes.Clone(rec.Key[len(rec.Key)-8:]), bytes.Clone(rec.Value)
 				break
 			}
 		}
 		head := prefix(byReadyHead, seen)
 		is := bytes.Clone(tx.by.Get(head))
-		if bytes.Equal(is, want) {
+		if bytes.Equal(is, first) {
 			continue
 		}
 		if is != nil {
@@ -368,16 +368,16 @@ func (tx *Tx) settle(old, row Row) error {
 				return err
 			}
 		}
-		if want == nil {
+		if first == nil {
 			if err := tx.by.Delete(head); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := tx.by.Put(append([]byte{byReady}, want...), id); err != nil {
+		if err := tx.by.Put(append([]byte{byReady}, first...), id); err != nil {
 			return err
 		}
-		if err := tx.by.Put(head, want); err != nil {
+		if err := tx.by.Put(head, first); err != nil {
 			return err
 		}
 	}
@@ -392,7 +392,7 @@ func (tx *Tx) any(p []byte) bool {
 	return false
 }
 
-// newRow returns an empty row of that entity, nil for one that is none.
+// newRow returns an empty row of that entity, nil for an unknown one.
 func newRow(e Entity) Row {
 	switch e {
 	case Workspace:
@@ -419,7 +419,7 @@ func newRow(e Entity) Row {
 	return nil
 }
 
-// NewRow returns an empty row of that entity, nil for one that is none.
+// NewRow returns an empty row of that entity, nil for an unknown one.
 func NewRow(e Entity) Row { return newRow(e) }
 
 // IDOf returns the id of the row.
@@ -464,7 +464,7 @@ type Change struct {
 	first int64
 }
 
-// ParseChange reads a history event. It returns ErrInvalid for an event that is none.
+// ParseChange reads a history event. It returns ErrInvalid for any other event.
 func ParseChange(e *event.Event) (Change, error) {
 	c := Change{ID: e.ID, At: e.CreatedAt, Entity: Entity(e.Type)}
 	c.Session, _ = strings.CutPrefix(e.Source, "session:")

@@ -26,7 +26,7 @@ func (q *Queue) SetLimit(name string, n int) error {
 	return nil
 }
 
-// Configure makes limits the whole configuration, as when a file is read anew
+// Configure makes limits the whole configuration, as when a file is read again
 // (L-05): a lane has the limit max(1, floor(n)), and its default when it is not
 // in the map or n is not finite. Limits set before are forgotten. All lanes
 // change together; no task starts under a mixture of old and new.

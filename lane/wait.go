@@ -20,7 +20,7 @@ type Wait struct {
 // watch holds the waiting tasks that have not been reported, the next to be due
 // first, and one timer for all of them (L-09).
 //
-// The timer is never stopped: it may find nothing due, and is then set anew for
+// The timer is never stopped: it may find nothing due, and is then set again for
 // as long as tasks wait. So a task that waits briefly costs no timer operation.
 type watch struct {
 	tasks   []*Task // a heap by dueAt

@@ -72,7 +72,7 @@ func open(path string, take func(*os.File) error) (*File, error) {
 
 // Usable gives the owner of an empty file the right to read and write it, which a
 // umask can take away from a file that is being created. It refuses what is no
-// file: a named pipe keeps who writes to it waiting.
+// file: a writer to a named pipe would block.
 func Usable(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -104,7 +104,7 @@ func (l *File) Probe(path string) error {
 	return ErrNotKept
 }
 
-// Names reports whether path still names the open file f.
+// Names reports whether path is still the name of the open file f.
 func Names(path string, f *os.File) (bool, error) {
 	a, err := os.Lstat(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func (l *File) Close() error { return l.f.Close() }
 // Wait takes the lock on f, waiting until ctx ends. The error then wraps
 // ctx.Err() and ErrHeld, and f must be closed: the kernel's wait cannot be
 // called off, so it goes on beside the caller until the lock comes, and only
-// the closed descriptor makes sure that it is given back at once.
+// the closed descriptor releases it at once.
 func Wait(ctx context.Context, f *os.File, m Mode) error {
 	if err := TryFile(f, m); !errors.Is(err, ErrHeld) {
 		return err
@@ -154,7 +154,7 @@ func TryFile(f *os.File, m Mode) error {
 	return control(f, func(fd uintptr) error { return try(fd, m) })
 }
 
-// Unlock gives the lock on f back before f is closed: a file that is still mapped
+// Unlock releases the lock on f before f is closed: a file that is still mapped
 // keeps it beyond that.
 func Unlock(f *os.File) error { return control(f, unlock) }
 
@@ -171,7 +171,7 @@ func control(f *os.File, fn func(fd uintptr) error) error {
 }
 
 // maxNameBytes keeps an encoded name well below the 255 bytes of most file
-// systems, with room for an ending.
+// systems, with space for a suffix.
 const maxNameBytes = 200
 
 // Name returns a file name for any text: letters, digits, '-', '_' and '.' stay,

@@ -59,7 +59,7 @@ func (r *relay) exec(command []string, d *delivery) (x execution, err error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace
-	out, stderr := &tail{most: maxOutput}, &tail{most: engine.MaxErrorBytes / 2}
+	out, stderr := &lastBytes{most: maxOutput}, &lastBytes{most: engine.MaxErrorBytes / 2}
 	cmd.Stdout, cmd.Stderr = both(r.Stdout, out), both(r.Stderr, stderr)
 	cmd.Env = r.environment(d)
 	cmd.Stdin = strings.NewReader(d.payload + "\n")
@@ -82,20 +82,20 @@ func (r *relay) exec(command []string, d *delivery) (x execution, err error) {
 	return x, nil
 }
 
-func both(w io.Writer, t *tail) io.Writer {
+func both(w io.Writer, t *lastBytes) io.Writer {
 	if w == nil {
 		return t
 	}
 	return io.MultiWriter(t, w)
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
+// lastBytes keeps the end of what is written to it.
+type lastBytes struct {
 	most int
 	b    []byte
 }
 
-func (t *tail) Write(p []byte) (int, error) {
+func (t *lastBytes) Write(p []byte) (int, error) {
 	if t.b = append(t.b, p...); len(t.b) > 2*t.most {
 		t.b = append(t.b[:0], t.b[len(t.b)-t.most:]...)
 	}

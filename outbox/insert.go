@@ -25,7 +25,7 @@ const (
 	subscribed = "source = 'outbox'"
 )
 
-// Inserted is the answer of Insert.
+// Inserted is the result of Insert.
 type Inserted struct {
 	ID        int64  // of the event
 	EventID   string // that of the first one, for a duplicate

@@ -211,7 +211,7 @@ type Counts struct {
 	Failed  int64 `json:"failed"`
 }
 
-// Stats is the answer of ReadStats (O-12).
+// Stats is the result of ReadStats (O-12).
 type Stats struct {
 	Counts
 	// OldestPending is created_at of the oldest pending record, null for none.
@@ -262,7 +262,7 @@ func ReadStats(tx *engine.Tx) (Stats, error) {
 	return s, nil
 }
 
-// Retry makes a failed record pending again, with all its attempts anew. It reports
+// Retry makes a failed record pending again, with its attempts counted from zero. It reports
 // whether it was failed.
 func Retry(tx *engine.Tx, id int64) (bool, error) { return tx.Retry(Consumer, id) }
 

@@ -24,7 +24,7 @@ type Fault struct {
 
 // Report is what Check has found.
 type Report struct {
-	Events    int64 // records of events that were looked at
+	Events    int64 // records of events that were checked
 	Pages     int64 // pages in use
 	FreePages int64
 	Lines     int64   // lines of JSON that were compared with their events
@@ -37,14 +37,14 @@ type Report struct {
 }
 
 // DatabaseSound reports whether the faults, if any, are all in events*.jsonl, which
-// FixLog writes anew. While there are others the lines are not looked at.
+// FixLog rewrites. While there are others the lines are not checked.
 func (r *Report) DatabaseSound() bool { return len(r.Faults) == 0 || r.Faults[0].File != "" }
 
 // maxFaults bounds a report: one bad page can put thousands of events out of
 // order.
 const maxFaults = 1000
 
-// Check looks at everything in the thread directory: every page of the database
+// Check checks everything in the thread directory: every page of the database
 // and how they hang together, the checksum of every record,
 // the columns and the series against the events, ids, head and progress, and
 // all events*.jsonl: every event must have its line, and every line be that of its
@@ -52,7 +52,7 @@ const maxFaults = 1000
 // makes events.jsonl durable, from which Repair can take what the database lost.
 //
 // It reads in slices, so that writers wait no longer than for any other long read,
-// and looks at the events that there were when it began. Where the database has a
+// and checks the events that there were when it began. Where the database has a
 // fault it reads all of it once more at once: what changed meanwhile is none.
 //
 // What Check finds wrong is in the report; an error means that it could not

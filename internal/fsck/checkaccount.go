@@ -7,7 +7,7 @@ import (
 )
 
 // In slices, pages are read at different moments, and which of them are in use at
-// one moment is not seen. That is looked at in the end under one lock, and without
+// one moment is not seen. That is checked at the end under one lock, and without
 // reading the leaf pages, which are nearly all of the file: the branch pages name
 // them. A leaf page ends where the next page begins, and so must the header that
 // was read in its slice say; only where it does not is it read again.
@@ -20,7 +20,7 @@ func (p *checkPages) note(g *disk.Page) {
 	p.overflow[g.ID] = uint32(g.Overflow) + 1
 }
 
-// account looks whether every page has exactly one use.
+// account checks whether every page has exactly one use.
 func (c *checker) account() error {
 	if err := c.open(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (a *accounting) tree(id uint64, depth int) {
 	}
 }
 
-// lengths looks whether every page ends where the next one begins.
+// lengths checks whether every page ends where the next one begins.
 func (a *accounting) lengths() {
 	for id := 0; id < len(a.begins) && a.err == nil; {
 		if !a.begins[id] {
@@ -130,7 +130,7 @@ func (a *accounting) lengths() {
 	}
 }
 
-// length looks whether the page has so many with it as it is to have.
+// length checks whether the page has so many with it as it is to have.
 func (a *accounting) length(id, want uint64) {
 	if a.free[id] && want == 1 || id < uint64(len(a.overflow)) && uint64(a.overflow[id]) == want {
 		return

@@ -119,7 +119,7 @@ func (m *lineCheck) file(f *lineFile) error {
 		return nil // what it held is missing, and named as that
 	}
 	if err != nil && !errors.Is(err, errNotRegular) {
-		return err // what cannot be looked at is not damaged
+		return err // what cannot be read is not damaged
 	}
 	if err != nil {
 		if f.old = m.beforeStart() && m.start.Skip > 0; !f.old {
@@ -267,7 +267,7 @@ func (m *lineCheck) foreign(f *lineFile, l *jsonlog.Lines, id int64, ok bool) bo
 	return !ok
 }
 
-// strange names a line that is not one of an event. The last one of events.jsonl
+// strange describes a line that is not one of an event. The last one of events.jsonl
 // may be torn, and heals.
 func (m *lineCheck) strange(f *lineFile, l *jsonlog.Lines) error {
 	number := l.Number
@@ -281,7 +281,7 @@ func (m *lineCheck) strange(f *lineFile, l *jsonlog.Lines) error {
 	return nil
 }
 
-// pruned looks at the line of an event that is not in the database any more, of
+// pruned checks the line of an event that is not in the database any more, of
 // which there is only the outline to be compared.
 func (m *lineCheck) pruned(f *lineFile, l *jsonlog.Lines, id int64) error {
 	whole, err := l.Whole()
@@ -358,7 +358,7 @@ func (m *lineCheck) heals() bool {
 	return p.First > 0 && m.have && m.e.ID >= p.First && m.size < p.Size && !full
 }
 
-// end looks at the events behind the last line.
+// end checks the events behind the last line.
 func (m *lineCheck) end() error {
 	if !m.have {
 		return nil

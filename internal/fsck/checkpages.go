@@ -20,7 +20,7 @@ import (
 // checkPages is how a check reads the database: page by page, without bbolt, under
 // the shared lock. In slices it lets go of the lock every few milliseconds and goes
 // on behind the last key, in what the database is by then. The file only has to
-// stay the same one; events are looked at up to the head of the beginning.
+// stay the same one; events are checked up to the head of the beginning.
 type checkPages struct {
 	ctx    context.Context
 	sliced bool
@@ -41,10 +41,10 @@ type checkPages struct {
 	overflow []uint32 // by page: one more than how many belong to it, 0 when not seen
 }
 
-// errReplaced ends a check in slices that must begin anew.
+// errReplaced ends a check in slices that must start over.
 var errReplaced = errors.New("the database was replaced")
 
-// checkDatabase looks at the database in slices. A fault can be one that only
+// checkDatabase checks the database in slices. A fault can be one that only
 // seems so, as when a record moves from a bucket that was not looked at yet to one
 // that was; so then, and where the file is replaced again and again, it is looked
 // at once more, under one lock.
@@ -205,7 +205,7 @@ func (c *checker) bucket(name string, fn func(e *disk.Element)) error {
 	}
 }
 
-// database looks at the pages and what is in them.
+// database checks the pages and what is in them.
 func (c *checker) database() error {
 	if err := c.open(); err != nil {
 		return err
@@ -239,13 +239,13 @@ func (c *checker) database() error {
 	return nil
 }
 
-// visit is a bucket and what looks at its entries.
+// visit is a bucket and what checks its entries.
 type visit struct {
 	bucket []byte
 	fn     func(e *disk.Element)
 }
 
-// ourBuckets looks at the engine's own buckets. A newer format is an error, not
+// ourBuckets checks the engine's own buckets. A newer format is an error, not
 // a fault.
 func (c *checker) ourBuckets() error {
 	var err error
@@ -274,7 +274,7 @@ func (c *checker) ourBuckets() error {
 	return nil
 }
 
-// foreign looks at a bucket that not every thread has: its pages, and its records
+// foreign checks a bucket that not every thread has: its pages, and its records
 // where one that is damaged would keep everybody from writing.
 func (c *checker) foreign(name string) error {
 	nested := false

@@ -32,7 +32,7 @@ func (c *checker) column(e *disk.Element) {
 	c.blocks = append(c.blocks, b)
 }
 
-// event looks at a group of events.
+// event checks a group of events.
 func (c *checker) event(e *disk.Element) {
 	id, err := disk.EventID(e.Key)
 	if err != nil || id <= 0 {
@@ -67,7 +67,7 @@ func (c *checker) event(e *disk.Element) {
 	}
 }
 
-// oneEvent looks at an event; r is nil when it is damaged.
+// oneEvent checks an event; r is nil when it is damaged.
 func (c *checker) oneEvent(id int64, r *disk.Record) {
 	if id > c.st.Head && id <= c.pages.now.Head {
 		c.pages.over = c.pages.sliced // pushed since the check began
@@ -100,13 +100,13 @@ func (c *checker) oneEvent(id int64, r *disk.Record) {
 	}
 }
 
-// largeContent is one whose pieces are looked for.
+// largeContent is one whose pieces are awaited.
 type largeContent struct {
 	id int64
 	disk.Assembly
 }
 
-// piece looks at a piece of a content. They come in the order of the events.
+// piece checks a piece of a content. They come in the order of the events.
 func (c *checker) piece(e *disk.Element) {
 	id, n, crc, ok := disk.SplitPieceKey(e.Key, e.Value)
 	if !ok {
@@ -127,7 +127,7 @@ func (c *checker) piece(e *disk.Element) {
 	}
 }
 
-// contentsBefore looks whether the contents of events before id were whole.
+// contentsBefore checks whether the contents of events before id were whole.
 func (c *checker) contentsBefore(id int64) {
 	for ; len(c.contents) > 0 && c.contents[0].id < id; c.contents = c.contents[1:] {
 		if l := &c.contents[0]; !l.Whole() {

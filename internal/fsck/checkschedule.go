@@ -8,7 +8,7 @@ import (
 	"thread/internal/store/bolt/disk"
 )
 
-// scheduled looks at a record of the bucket scheduled.
+// scheduled checks a record of the bucket scheduled.
 func (c *checker) scheduled(e *disk.Element) {
 	place := fmt.Sprintf("scheduled entry %x", e.Key)
 	entry, err := store.DecodeScheduled(e.Key, e.Value)
@@ -23,7 +23,7 @@ func (c *checker) scheduled(e *disk.Element) {
 	}
 }
 
-// schedule looks at a record of the bucket schedules, which comes later.
+// schedule checks a record of the bucket schedules, which comes later.
 func (c *checker) schedule(e *disk.Element) {
 	place := fmt.Sprintf("schedule %q", e.Key)
 	s, err := store.DecodeSchedule(e.Key, e.Value)
@@ -45,7 +45,7 @@ func (c *checker) orphanEntries() {
 }
 
 // soundSchedules takes what is damaged out of the extras: one record of what is
-// due would keep everybody from writing. The entries of schedules are made anew
+// due would keep everybody from writing. The entries of schedules are made again
 // from the schedules.
 func (s *salvage) soundSchedules() {
 	queue := []string{string(store.Scheduled)}

@@ -40,7 +40,7 @@ func (s *seriesCheck) hash(key []byte) uint64 {
 }
 
 // countedSeries notes which series there were when the check began. In format 1 that
-// is known only when they were looked at by id.
+// is known only when they were read by id.
 func (c *checker) countedSeries() {
 	if c.series.then = c.pages.series; c.format >= 2 {
 		c.series.last, _, _ = index.DecodeCounters(c.series.then)

@@ -18,14 +18,14 @@ import (
 	"thread/lock"
 )
 
-// FixedFile is a line file that FixLog wrote anew.
+// FixedFile is a line file that FixLog rewrote.
 type FixedFile struct {
 	Path  string
 	Lines int64  // in the new file; 0: there is no such file any more
 	Aside string // where the old one is now, "" when there was none
 }
 
-// FixLog writes those of events*.jsonl that are not what they should be anew, from
+// FixLog rewrites those of events*.jsonl that are not what they should be, from
 // the database, and leaves the others as they are. A file gets the lines of the
 // events after those of the file before it, up to its own last one; so what a
 // missing file held goes to the next one. What stood in its place is never deleted
@@ -98,7 +98,7 @@ func (x *logFix) run() (again bool, err error) {
 	return false, x.s.SetLogStart(x.ctx, start)
 }
 
-// rotated writes a rotated file anew.
+// rotated rewrites a rotated file.
 func (x *logFix) rotated(f *lineFile) (err error) {
 	w, err := x.create(f)
 	if err != nil {
@@ -112,8 +112,8 @@ func (x *logFix) rotated(f *lineFile) (err error) {
 	return x.s.LockLines(x.ctx, func() error { return x.publish(w) })
 }
 
-// newest writes events.jsonl anew, to which others append. It returns true when
-// that was rotated, or made, since it was looked at.
+// newest rewrites events.jsonl, to which others append. It returns true when
+// that was rotated, or made, since it was checked.
 func (x *logFix) newest(f *lineFile) (again bool, err error) {
 	w, err := x.create(f)
 	if err != nil {
@@ -142,7 +142,7 @@ func (x *logFix) newest(f *lineFile) (again bool, err error) {
 	return false, err
 }
 
-// sameNewest reports whether events.jsonl is still what was looked at.
+// sameNewest reports whether events.jsonl is still what was checked.
 func (x *logFix) sameNewest(path string) (bool, error) {
 	now, err := os.Lstat(path)
 	switch {

@@ -78,7 +78,7 @@ func (l *lineFiles) close() {
 	}
 }
 
-// pinLines looks at events*.jsonl under the database's lock.
+// pinLines opens events*.jsonl under the database's lock.
 func pinLines(ctx context.Context, s *bolt.Store) (l lineFiles, err error) {
 	err = s.ViewLines(ctx, func(st disk.State, start disk.LogStart) (err error) {
 		l.close()

@@ -6,7 +6,7 @@ import (
 	"thread/jsonlog"
 )
 
-// linesAhead looks, under the database's lock, whether events.jsonl knows an event
+// linesAhead checks, under the database's lock, whether events.jsonl knows an event
 // that the database does not. Lines are written after the commit, so that the
 // database then lost a change that was durable, as when its newer meta page rots.
 func (c *checker) linesAhead() {

@@ -18,7 +18,7 @@ import (
 	"thread/lock"
 )
 
-// RepairReport is the answer of Repair.
+// RepairReport is the result of Repair.
 type RepairReport struct {
 	Saved int64 // events, and where they were found:
 	// FromDatabase were where they belong. FromPrevious were in the state before
@@ -34,10 +34,10 @@ type RepairReport struct {
 	// record of the ids that were given is lost, or may be an older one.
 	Unknown  []IDRange
 	NextID   int64    // of the next event, above all that were seen
-	Problems []string // other things that could not be saved, or not for sure
+	Problems []string // other things that could not be saved, or perhaps not
 }
 
-// Complete reports whether everything was saved, for sure.
+// Complete reports whether everything was certainly saved.
 func (r *RepairReport) Complete() bool {
 	return len(r.Lost)+len(r.Unknown)+len(r.Problems) == 0 && r.LostMore == 0
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // soundExtras takes what is damaged out of the extras: one record of a dedupe key
-// would keep everybody from writing. The expiry of keys is made anew from the keys.
+// would keep everybody from writing. The expiry of keys is made again from the keys.
 func (s *salvage) soundExtras() {
 	var sound []bolt.Extra
 	for _, x := range s.extras {

@@ -83,7 +83,7 @@ func (s *ScheduledEntry) Encode(key []byte) []byte {
 }
 
 // DecodeScheduled reads a record; ErrCorrupt if it is not valid. Whether the key is
-// one is not looked at.
+// one is not read.
 func DecodeScheduled(key, value []byte) (s ScheduledEntry, err error) {
 	f, err := decodeFields(key, value)
 	if err != nil {

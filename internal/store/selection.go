@@ -32,13 +32,13 @@ type Selection struct {
 
 	Answers index.Answers
 	Asked   int64 // how often the filter was asked about a series
-	Reads   Reads // what was looked at so far
+	Reads   Reads // what was read so far
 	Plan    any   // what the store keeps with it
 
 	matcher *filter.Matcher
 }
 
-// Reads counts what scans looked at. A part that a later slice comes back to counts
+// Reads counts what scans read. A part that a later slice comes back to counts
 // again.
 type Reads struct {
 	Transactions int64 // slices, in which writers get their turn in between

@@ -115,7 +115,7 @@ type Tx interface {
 	BeforeNewest(n int64) (int64, error)
 
 	// Scan calls fn with the ids of matching events, in order, until it returns false.
-	// It returns the id up to which everything was looked at: q.Upto or the newest id
+	// It returns the id up to which everything was searched: q.Upto or the newest id
 	// at the end, less when fn ended the scan, or the slice was over. A scan in slices
 	// comes further with each.
 	Scan(q Scan, fn func(id int64) (more bool, err error)) (pos int64, err error)

@@ -14,7 +14,7 @@ import (
 
 // Compact implements store.Store. The copy is made in slices, like any long read, and
 // what is written meanwhile is part of it: others wait for the last step only. The disk
-// needs room for both.
+// needs space for both.
 func (t *Store) Compact(ctx context.Context) (store.Compaction, error) {
 	return t.rewrite(ctx, nil)
 }
@@ -29,7 +29,7 @@ func (t *Store) Prune(ctx context.Context, d store.Dropping) (store.Compaction, 
 const CompactName = DatabaseName + ".compact"
 
 const (
-	// A copy begins anew when the database was replaced, so many times.
+	// A copy starts over when the database was replaced, so many times.
 	copyTries = 5
 	// So many ids at most are left to the last step, unless writers have been faster
 	// for so many rounds.

@@ -202,7 +202,7 @@ func (c *copying) bucket(path [][]byte, from *bbolt.Bucket) error {
 			}
 		}
 		if len(path) == 1 && string(path[0]) == string(disk.BucketMeta) && string(k) == string(disk.KeySeries) {
-			return nil // the copy counts them anew
+			return nil // the copy counts them again
 		}
 		tx := c.tx
 		if v == nil {

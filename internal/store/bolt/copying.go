@@ -58,14 +58,14 @@ type copying struct {
 	series   index.Answers // All: it has an event that is copied
 	upto     uint32        // the newest series at head
 	seriesAt uint32        // series up to here are copied,
-	late     []uint32      // but for these, whose first event to stay came later
+	deferred []uint32      // but for these, whose first event to stay came later
 	key      []byte        // where to go on in bucket series
 	keysDone bool          // and there is nothing left
 	column   []byte        // where to go on in bucket columns
 	blocks   int64         // events in the blocks that are copied
 }
 
-// errChanged ends a copy that must begin anew.
+// errChanged ends a copy that must start over.
 var errChanged = errors.New("the database was replaced")
 
 // openSource locks and opens the database, which must be the same file each time.
@@ -230,7 +230,7 @@ func (c *copying) event(id int64, r *disk.Record) (err error) {
 		}
 		c.series.Set(r.Series, index.All)
 		if r.Series <= c.seriesAt {
-			c.late = append(c.late, r.Series)
+			c.deferred = append(c.deferred, r.Series)
 		}
 	}
 	c.kept++
@@ -255,7 +255,7 @@ func (c *copying) event(id int64, r *disk.Record) (err error) {
 	return c.groups.append(&disk.Appended{ID: id, Series: r.Series, At: &at, InPieces: true, Size: r.Size, Sum: r.Sum})
 }
 
-// newSeries copies the series that have events, and makes their types anew.
+// newSeries copies the series that have events, and makes their types again.
 func (c *copying) newSeries() (more bool, err error) {
 	if c.seriesAt >= c.upto {
 		return false, nil
@@ -279,8 +279,8 @@ func (c *copying) newSeries() (more bool, err error) {
 // lateSeries copies series that were passed over, as all their events were to be
 // dropped, and then one was pushed.
 func (c *copying) lateSeries() (more bool, err error) {
-	for len(c.late) > 0 {
-		id := c.late[len(c.late)-1]
+	for len(c.deferred) > 0 {
+		id := c.deferred[len(c.deferred)-1]
 		v, err := c.from.dict.View(id)
 		if err == nil {
 			err = c.putSeries(id, &v)
@@ -288,7 +288,7 @@ func (c *copying) lateSeries() (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if c.late = c.late[:len(c.late)-1]; c.over() {
+		if c.deferred = c.deferred[:len(c.deferred)-1]; c.over() {
 			return true, nil
 		}
 	}

@@ -21,7 +21,7 @@ type groupWriter struct {
 	buf     []byte     // its value, without the crc
 	before  int        // the length of the first of the pair; -1: this is the first
 	unsaved bool       // buf is not what was put
-	slab    []byte     // room for values, which bbolt keeps until the commit
+	slab    []byte     // space for values, which bbolt keeps until the commit
 }
 
 // resume makes the newest group of the bucket the one to append to.

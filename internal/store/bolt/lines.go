@@ -93,7 +93,7 @@ func (t *Store) SetLogStart(ctx context.Context, s disk.LogStart) error {
 
 // LockForReading returns events.db, under a shared lock, with at least one whole
 // meta page: that is enough to look at what there is. A file that was replaced
-// meanwhile is opened anew.
+// meanwhile is opened again.
 func (t *Store) LockForReading(ctx context.Context) (*os.File, error) {
 	if t.isClosed() {
 		return nil, store.ErrClosed

@@ -26,7 +26,7 @@ type longLine struct {
 // longLineBytes is the content from which on a line is not kept as text.
 const longLineBytes = 64 << 10
 
-// lineLen returns the length of the line of e. Buf is room to work with.
+// lineLen returns the length of the line of e. Buf is scratch space.
 func lineLen(e *event.Event, buf []byte) ([]byte, int) {
 	if len(e.Content) > longLineBytes {
 		return buf, e.LineLen()

@@ -116,7 +116,7 @@ func (t *Store) openNow(ctx context.Context, m lock.Mode, bytes int) (*database,
 // transaction has put, and does so each time. 0 leaves it to bbolt.
 func (t *Store) mapSize(bytes int) int {
 	if bytes < mapAheadBytes || runtime.GOOS == "windows" || disk.MaxDatabaseBytes != 0 {
-		return 0 // Windows makes the file as large as the map, and 32 bits have no room for one
+		return 0 // Windows makes the file as large as the map, and it does not fit into 32 bits
 	}
 	info, err := os.Stat(t.Path(DatabaseName))
 	if err != nil {
@@ -185,7 +185,7 @@ func (t *Store) view(db *database, fn func(tx *Tx) error) error {
 
 // Guard runs fn with what a damaged file can do to it turned into ErrCorrupt:
 // bbolt checks its pages with panics, and the file is mapped, so that a read
-// behind its end, or on a card that gives up, is a memory fault.
+// behind its end, or on a failing SD card, is a memory fault.
 func Guard(fn func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {

@@ -14,7 +14,7 @@ var SliceTime = 4 * time.Millisecond
 const (
 	sliceBytes = 1 << 20
 
-	shortPage = 128 // events that are made room for at once
+	shortPage = 128 // events that memory is allocated for at once
 )
 
 // Scan implements store.Tx.

@@ -19,7 +19,7 @@ type search struct {
 	*store.Selection
 	*progressOf
 	cursor  eventCursor
-	hit     hit          // the event that is looked at
+	hit     hit          // the event at hand
 	row     filter.Row   // what the filter sees of it
 	ofTypes *typeAnswers // once asked
 
@@ -56,7 +56,7 @@ type hit struct {
 }
 
 // run calls fn for the matching events in (after, upto], in order, until it
-// returns false. It returns the id up to which everything was looked at: upto at
+// returns false. It returns the id up to which everything was searched: upto at
 // the end, less when fn or the deadline ended the run.
 func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) (pos int64, err error) {
 	after, upto = max(after, 0), min(upto, s.tx.st.Head)
@@ -141,7 +141,7 @@ func (s *search) yields() bool {
 	return now.After(s.deadline)
 }
 
-// yieldEvery is how many events are read between two looks at the clock.
+// yieldEvery is how many events are read between two readings of the clock.
 const yieldEvery = 64
 
 func (s *search) block(b *index.Block, after, upto int64, fn func(h *hit) (bool, error)) (more bool, pos int64, err error) {

@@ -50,7 +50,7 @@ type Options struct {
 	MaxGroup int
 }
 
-// New returns a store on dir, of which nothing is looked at yet.
+// New returns a store on dir, of which nothing is read yet.
 func New(dir string, o Options) (*Store, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

@@ -31,7 +31,7 @@ type Tx struct {
 	dict                                           *index.Dictionary
 
 	createdAt disk.TimeText // the latest created_at, which many events share
-	slab      []byte        // room for new keys and records, in format 1
+	slab      []byte        // space for new keys and records, in format 1
 	groups    groupWriter
 
 	tail    *tail              // the events behind the last column block, once needed
@@ -51,7 +51,7 @@ func (tx *Tx) ended() error {
 	return context.Cause(tx.ctx)
 }
 
-// endedEvery is how many records are gone through between two looks at the
+// endedEvery is how many records are read between two checks of the
 // context.
 const endedEvery = 64
 

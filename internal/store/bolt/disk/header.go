@@ -29,7 +29,7 @@ const (
 )
 
 // MaxDatabaseBytes is how large a database may become where a pointer has 32 bits,
-// 0 elsewhere: beyond 1 GiB bbolt maps 2 GiB, which such a host has no room for. A
+// 0 elsewhere: beyond 1 GiB bbolt maps 2 GiB, which does not fit there. A
 // database that outgrew it there could not be opened there again.
 const MaxDatabaseBytes = (1 << 30) * (1 - math.MaxInt>>32&1)
 
