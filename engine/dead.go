@@ -36,7 +36,7 @@ var lettersAtOnce = 256
 // are read in slices as they are ranged over, with nothing open or locked
 // meanwhile; an error is the last element.
 //
-// Errors are *filter.Error, filter.ErrRuntime, ErrInvalid and ErrBusy.
+// Errors are [*filter.Error], [filter.ErrRuntime], [ErrInvalid] and [ErrBusy].
 func (t *Thread) DeadLetters(ctx context.Context, q DeadLetterQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		w, err := newLetterWalk(q)

@@ -14,8 +14,8 @@ import (
 // The database appears complete or not at all: a crash leaves a directory that
 // Init can be run on again.
 //
-// Init returns ErrExists when dir has an events.db already, whatever that is,
-// ErrNotDir when dir or one of its parents is a file, and ErrNetwork, having made
+// Init returns [ErrExists] when dir has an events.db already, whatever that is,
+// [ErrNotDir] when dir or one of its parents is a file, and [ErrNetwork], having made
 // nothing.
 func Init(dir string, opts ...Option) (*Thread, error) {
 	return newThread(func(o bolt.Options) (*bolt.Store, error) { return bolt.Init(dir, o) }, opts)
@@ -23,15 +23,16 @@ func Init(dir string, opts ...Option) (*Thread, error) {
 
 // Open returns a handle on the thread directory dir.
 //
-// Open returns ErrNotThread when dir is no directory or has no events.db; ErrSQLite,
-// ErrNotDatabase (ErrEmpty for an empty file), ErrByteOrder or ErrCorrupt when events.db
-// is not a thread's database; and ErrNetwork. Errors that show only inside the database,
-// such as ErrNewerFormat, come from the first call that uses it.
+// Open returns [ErrNotThread] when dir is no directory or has no events.db;
+// [ErrSQLite], [ErrNotDatabase] ([ErrEmpty] for an empty file), [ErrByteOrder] or
+// [ErrCorrupt] when events.db is not a thread's database; and [ErrNetwork]. Errors
+// that show only inside the database, such as [ErrNewerFormat], come from the first
+// call that uses it.
 func Open(dir string, opts ...Option) (*Thread, error) {
 	return newThread(func(o bolt.Options) (*bolt.Store, error) { return bolt.Open(dir, o) }, opts)
 }
 
-// OpenOrCreate is Open, and Init where there is no thread yet.
+// OpenOrCreate is [Open], and [Init] where there is no thread yet.
 func OpenOrCreate(dir string, opts ...Option) (*Thread, error) {
 	t, err := Open(dir, opts...)
 	if !errors.Is(err, ErrNotThread) {
@@ -51,10 +52,10 @@ func Exists(dir string) bool {
 }
 
 // Destroy deletes the thread directory dir with everything in it; nothing of a thread
-// is kept elsewhere. It returns ErrNotThread, deleting nothing, for a directory that is
-// not a thread, and ErrNotDir for a symbolic link to one, because the link and the
-// directory may have different owners. Links in it are deleted, what they lead to stays.
-// Handles on it, and handlers that are running, get errors.
+// is kept elsewhere. It returns [ErrNotThread], deleting nothing, for a directory
+// that is not a thread, and [ErrNotDir] for a symbolic link to one, because the link
+// and the directory may have different owners. Links in it are deleted, what they
+// lead to stays. Handles on it, and handlers that are running, get errors.
 func Destroy(dir string) error {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

@@ -48,8 +48,8 @@ func (t *Thread) Due(ctx context.Context) ([]Due, error) {
 	return due, err
 }
 
-// DueFor is Due for one consumer. First is the first unread match with an id
-// above after. It returns ErrNoSubscription for an unknown consumer.
+// DueFor is [Thread.Due] for one consumer. First is the first unread match with an id
+// above after. It returns [ErrNoSubscription] for an unknown consumer.
 func (t *Thread) DueFor(ctx context.Context, consumer string, after int64) (Due, error) {
 	l := &dueSearch{after: after}
 	err := t.read(ctx, func(tx *Tx) (err error) {

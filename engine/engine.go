@@ -17,7 +17,7 @@
 //	dedupe key    names a push: another push of the same key within its window stores nothing
 //	schedule      pushes an event again and again, at times given as in cron
 //
-// The words of the format on disk are in package thread/internal/store/bolt/disk.
+// The words of the format on disk are in package [thread/internal/store/bolt/disk].
 //
 // # Calls
 //
@@ -27,17 +27,19 @@
 //
 // A call whose context has ended returns the cause of that and has changed
 // nothing, also while it waits, and a long read ends within milliseconds. What has
-// begun to write is brought to its end, and its outcome returned: Push returns the
-// event then, and no error.
+// begun to write is brought to its end, and its outcome returned: [Thread.Push] returns
+// the event then, and no error. [Thread.Update] changes several things in one
+// transaction, and with [Tx.Records] records of the caller's own.
 //
-// The package starts no handlers: after a push of the program "thread" they run by
-// themselves, after one of the library when package handlers is told, or someone runs
-// "thread dispatch". A reader in Go needs none: it ranges over Events, follows, pops, or
-// takes a Feed.
+// The package starts no handlers. After a push of the program "thread" they run by
+// themselves; after one of the library, when package [thread/handlers] is told or
+// someone runs "thread dispatch". A reader in Go needs none: it ranges over
+// [Thread.Events] or [Thread.Follow], calls [Thread.Pop], or takes a [Feed] from
+// [Thread.Feed].
 //
-// Errors wrap the sentinels of this package, *filter.Error for an invalid
-// filter, filter.ErrRuntime for one that failed on an event, and the errors of
-// the operating system.
+// Errors wrap the sentinels of this package, [*filter.Error] for an invalid filter,
+// [filter.ErrRuntime] for one that failed on an event, and the errors of the
+// operating system.
 package engine
 
 import (
@@ -73,7 +75,7 @@ type options struct {
 }
 
 // WithLockWait sets how long a call waits for the database before it returns
-// ErrBusy; DefaultLockWait without it. The context of a call can end the wait
+// [ErrBusy]; [DefaultLockWait] without it. The context of a call can end the wait
 // sooner.
 func WithLockWait(d time.Duration) Option { return func(o *options) { o.LockTimeout = d } }
 
@@ -101,11 +103,11 @@ func WithFileCheck(fn func(os.FileInfo) error) Option {
 	return func(o *options) { o.CheckFile = fn }
 }
 
-// WithNetworkMount lets Init and Open accept a directory on a network file system,
-// which they refuse with ErrNetwork without it. Give it where one host alone uses the
-// directory for as long as it lives there: two hosts do not see each other's locks or
-// mapped pages, and destroy each other's work without an error. (For the program it is
-// the variable THREAD_NETWORK, which the library does not read.)
+// WithNetworkMount lets [Init] and [Open] accept a directory on a network file
+// system, which they refuse with [ErrNetwork] without it. Give it where one host
+// alone uses the directory for as long as it lives there: two hosts do not see each
+// other's locks or mapped pages, and destroy each other's work without an error. (For
+// the program it is the variable THREAD_NETWORK, which the library does not read.)
 func WithNetworkMount() Option { return func(o *options) { o.AnyMount = true } }
 
 // newThread returns a handle on what open opens.
@@ -128,8 +130,8 @@ func newThread(open func(o bolt.Options) (*bolt.Store, error), opts []Option) (*
 // are kept.
 func (t *Thread) Dir() string { return t.place.Dir }
 
-// Close marks the handle as closed: later calls return ErrClosed. Calls under
-// way end normally. There is nothing to release.
+// Close marks the handle as closed: later calls return [ErrClosed]. Calls under way
+// end normally. There is nothing to release.
 func (t *Thread) Close() error { return t.s.Close() }
 
 // Store returns the store behind the thread, for the packages of this module that copy
@@ -144,13 +146,13 @@ func (t *Thread) WithoutRelease() *Thread {
 	return &quiet
 }
 
-// Update runs fn in one durable write transaction: when it returns nil,
-// everything fn did is stored, and otherwise nothing is. fn must be short, must
-// not call methods of a Thread on the same directory, and must not keep tx.
+// Update runs fn in one durable write transaction: when it returns nil, everything fn
+// did is stored, and otherwise nothing is. fn must be short, must not call methods of
+// a [Thread] on the same directory, and must not keep tx.
 //
-// Update returns fn's error unchanged, ErrBusy when the lock does not come
-// within the wait, and ErrUnknownOutcome. A panic of fn goes on to the caller of
-// Update, and runtime.Goexit in fn ends the goroutine; nothing is stored then.
+// Update returns fn's error unchanged, [ErrBusy] when the lock does not come within
+// the wait, and [ErrUnknownOutcome]. A panic of fn goes on to the caller of Update,
+// and runtime.Goexit in fn ends the goroutine; nothing is stored then.
 func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return t.s.Update(ctx, func(s store.Session) error {
 		tx := &s.(*session).tx

@@ -49,8 +49,8 @@ type Reads struct {
 	Matched      int64 // events that were found
 }
 
-// Explain reads what Events would yield, and returns how that was done instead.
-// Its errors are those of Peek.
+// Explain reads what [Thread.Events] would yield, and returns how that was done
+// instead. Its errors are those of Peek.
 func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
 	p := new(Plan)
 	start := time.Now()

@@ -25,12 +25,12 @@ import (
 //
 // # Order
 //
-// Events come in id order, and one that has failed holds up those after it until
-// it succeeds or becomes a dead letter. A group that fails is halved, first half
-// first, until the event that fails is found: for each event that fails, a good one of
-// its group of n is delivered at most 1+log2(n) times. Dead letters that were sent back
-// come one by one and before all unread events; those that wait for their next attempt
-// hold up nothing.
+// Events come in id order, and one that has failed holds up those after it
+// until it succeeds or becomes a dead letter. A group that fails is halved, first
+// half first, until the event that fails is found: for each event that fails, a good
+// one of its group of n is delivered at most 1+log2(n) times. Dead letters that were
+// sent back come one by one and before all unread events; those that wait for their
+// next attempt hold up nothing.
 type Feed struct {
 	t        *Thread
 	consumer string
@@ -79,15 +79,14 @@ func (t *Thread) Feed(consumer string, p Policy) *Feed {
 	return &Feed{t: t, consumer: consumer, policy: p, waits: waits{}}
 }
 
-// Next stores the result of the delivery that was given out last, nil if there
-// was none, and begins the next one, in one transaction. When progress was moved
-// back meanwhile, or forward by Seek, the result is not wanted any more and
-// changes nothing. Nothing is written when there is neither a result nor a
-// delivery.
+// Next stores the result of the delivery that was given out last, nil if there was
+// none, and begins the next one, in one transaction. When progress was moved back
+// meanwhile, or forward by [Thread.Seek], the result is not wanted any more and
+// changes nothing. Nothing is written when there is neither a result nor a delivery.
 //
-// Next returns ErrNoSubscription, ErrPaused, *filter.Error and filter.ErrRuntime;
-// the result is stored even then. After ErrBusy and ErrUnknownOutcome it may be
-// called again with the same result.
+// Next returns [ErrNoSubscription], [ErrPaused], [*filter.Error] and
+// [filter.ErrRuntime]; the result is stored even then. After [ErrBusy] and
+// [ErrUnknownOutcome] it may be called again with the same result.
 func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 	l := choice{feed: f}
 	for {
@@ -139,7 +138,7 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 	}
 }
 
-// Settle is Next without a next delivery. It reports whether the events are
+// Settle is [Feed.Next] without a next delivery. It reports whether the events are
 // acked or a dead letter, so that they are not given out again.
 func (f *Feed) Settle(ctx context.Context, r Result) (settled bool, err error) {
 	var became outcome

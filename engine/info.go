@@ -80,17 +80,17 @@ type Backlog struct {
 	Err    error // ErrNoSubscription, *filter.Error, filter.ErrRuntime; the rest is not known
 }
 
-// Backlog counts the unread events of a consumer that match its filter, and
-// returns created_at of the oldest, "" when there is none. It can take long, and
-// lets writers through meanwhile. It returns ErrNoSubscription, *filter.Error and
-// filter.ErrRuntime.
+// Backlog counts the unread events of a consumer that match its filter, and returns
+// created_at of the oldest, "" when there is none. It can take long, and lets writers
+// through meanwhile. It returns [ErrNoSubscription], [*filter.Error] and
+// [filter.ErrRuntime].
 func (t *Thread) Backlog(ctx context.Context, consumer string) (count int64, oldest string, err error) {
 	b := t.Backlogs(ctx, []string{consumer})[0]
 	return b.Count, b.Oldest, b.Err
 }
 
-// Backlogs is Backlog for several consumers. Where there are many series, they are
-// read once for all of them.
+// Backlogs is [Thread.Backlog] for several consumers. Where there are many series,
+// they are read once for all of them.
 func (t *Thread) Backlogs(ctx context.Context, consumers []string) []Backlog {
 	backlogs := make([]Backlog, len(consumers))
 	unread := make([]reading, len(consumers))

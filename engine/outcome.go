@@ -15,11 +15,11 @@ type Outcome struct {
 }
 
 // Outcome returns what has become of the events with those ids, in their order: like
-// Standing, and Unmatched for what the filter does not select or what was dropped
-// before the consumer came to it. It does not matter who ran the consumer's handler.
-// An event on which the filter fails is unread.
+// [Tx.Standing], and [Unmatched] for what the filter does not select or what was
+// dropped before the consumer came to it. It does not matter who ran the consumer's
+// handler. An event on which the filter fails is unread.
 //
-// Outcome returns ErrNoSubscription and *filter.Error.
+// Outcome returns [ErrNoSubscription] and [*filter.Error].
 func (tx *Tx) Outcome(consumer string, ids ...int64) ([]Outcome, error) {
 	s, err := tx.subscription(consumer)
 	if err != nil {
@@ -59,7 +59,7 @@ func (tx *Tx) Outcome(consumer string, ids ...int64) ([]Outcome, error) {
 	return list, nil
 }
 
-// DropDead is Thread.DropDead for one letter in this transaction.
+// DropDead is [Thread.DropDead] for one letter in this transaction.
 func (tx *Tx) DropDead(consumer string, id int64) error {
 	return tx.s.Delete(store.Dead, store.LetterKey(consumer, id))
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // ParallelFeed gives a consumer's events out to several users at once, and stores
-// their results. Like Feed it is for one goroutine, which hands deliveries to others
-// and brings back their results, and for one user of the consumer at a time.
+// their results. Like [Feed] it is for one goroutine, which hands deliveries to
+// others and brings back their results, and for one user of the consumer at a time.
 //
 // # Order
 //
-// Events with the same key come in id order and one delivery at a time: one that has
-// failed holds up those after it of the same key, and nothing else. Keys take turns.
-// Without a key no order is promised. A delivery of several events has events of one
-// key only.
+// Events with the same key come in id order and one delivery at a time: one
+// that has failed holds up those after it of the same key, and nothing else. Keys
+// take turns. Without a key no order is promised. A delivery of several events has
+// events of one key only.
 //
 // # Progress
 //
@@ -31,13 +31,13 @@ import (
 //
 // # Attempts
 //
-// As with Feed an attempt is noted durably before it begins, and one whose user dies
-// has failed, with one exception that hides the time of a commit: a delivery that is
-// given out in reserve may be begun at once, and Step is told with its next call. What
-// is in reserve when the power fails is not counted; it is marked Careful when it
-// comes again, and so is counted from the second time on. A group that fails is
-// halved, and its halves, until the event that fails stands alone: a good event of a
-// group of n is given out at most 1+log2(n) times.
+// As with [Feed] an attempt is noted durably before it begins, and one whose user
+// dies has failed, with one exception that hides the time of a commit: a delivery
+// that is given out in reserve may be begun at once, and [ParallelFeed.Step] is told
+// with its next call. What is in reserve when the power fails is not counted; it is
+// marked Careful when it comes again, and so is counted from the second time on. A
+// group that fails is halved, and its halves, until the event that fails stands
+// alone: a good event of a group of n is given out at most 1+log2(n) times.
 //
 // Dead letters that were sent back come before the other events of their key.
 type ParallelFeed struct {
@@ -69,7 +69,7 @@ type ParallelFeed struct {
 	head    int64 // the newest id at the latest look
 }
 
-// ParallelPolicy is what a ParallelFeed goes by.
+// ParallelPolicy is what a [ParallelFeed] goes by.
 type ParallelPolicy struct {
 	Policy
 	// Key is "" for none, "source", "type", "subtype", or a JSON path into the content
@@ -87,7 +87,7 @@ const DefaultWindow = 10000
 // for the end of a long one.
 const slicesAtOnce = 8
 
-// Step is the argument of ParallelFeed.Step.
+// Step is the argument of [ParallelFeed.Step].
 type Step struct {
 	Results []DeliveryResult
 	Begun   []int64 // numbers of deliveries that were given out in reserve and have begun
@@ -101,7 +101,7 @@ type DeliveryResult struct {
 	Result Result
 }
 
-// Given is the result of ParallelFeed.Step.
+// Given is the result of [ParallelFeed.Step].
 type Given struct {
 	Begin, Reserved []Delivery
 	Dead            []int64 // events that became dead letters
@@ -149,7 +149,7 @@ type outDelivery struct {
 	begun  bool
 }
 
-// ParallelFeed returns a feed of consumer. It returns ErrInvalid for a Key that is
+// ParallelFeed returns a feed of consumer. It returns [ErrInvalid] for a Key that is
 // none.
 func (t *Thread) ParallelFeed(consumer string, p ParallelPolicy) (*ParallelFeed, error) {
 	key, err := newKeyOf(p.Key)
@@ -173,8 +173,8 @@ func (t *Thread) ParallelFeed(consumer string, p ParallelPolicy) (*ParallelFeed,
 // event that was settled, or went back, by other means is not wanted any more and
 // changes nothing. Nothing is written when there is nothing to store nor to give out.
 //
-// Step returns the errors of Feed.Next; the results are stored even then. After
-// ErrBusy and ErrUnknownOutcome it may be called again with the same.
+// Step returns the errors of [Feed.Next]; the results are stored even then. After
+// [ErrBusy] and [ErrUnknownOutcome] it may be called again with the same.
 func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 	var dead []int64
 	for {

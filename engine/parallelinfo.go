@@ -8,8 +8,9 @@ import (
 	"thread/event"
 )
 
-// ParallelState is what is known of a consumer whose deliveries are out side by side (see
-// ParallelFeed). The zero ParallelState is that of one that was always consumed in order.
+// ParallelState is what is known of a consumer whose deliveries are out side by side
+// (see [ParallelFeed]). The zero ParallelState is that of one that was always
+// consumed in order.
 type ParallelState struct {
 	Settled int64 // events settled above LastAcked
 	Ranges  int64 // that they are kept as

@@ -24,7 +24,8 @@ func newKeyOf(text string) (keyOf, error) {
 	return k, nil
 }
 
-// ValidKey returns ErrInvalid for what is no ParallelPolicy.Key.
+// ValidKey returns [ErrInvalid] for a text that cannot be the Key of a
+// [ParallelPolicy].
 func ValidKey(text string) error {
 	_, err := newKeyOf(text)
 	return err

@@ -61,13 +61,13 @@ func (tx *Tx) putProgress(consumer string, lastAcked int64) error {
 // Ack records that consumer has processed every event up to and including id. It
 // moves progress forward only: an id at or below it changes nothing.
 //
-// Ack returns ErrNoSubscription, and ErrInvalid for an id that is negative or
+// Ack returns [ErrNoSubscription], and [ErrInvalid] for an id that is negative or
 // above the newest event.
 func (t *Thread) Ack(ctx context.Context, consumer string, id int64) error {
 	return t.Update(ctx, func(tx *Tx) error { return tx.Ack(consumer, id) })
 }
 
-// Ack is Thread.Ack in this transaction.
+// Ack is [Thread.Ack] in this transaction.
 func (tx *Tx) Ack(consumer string, id int64) error {
 	if _, err := tx.subscription(consumer); err != nil {
 		return err

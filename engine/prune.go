@@ -10,7 +10,7 @@ import (
 	"thread/internal/store"
 )
 
-// Compaction is the result of Compact and Prune.
+// Compaction is the result of [Thread.Compact] and [Thread.Prune].
 type Compaction struct {
 	Dropped      int64 // events that were dropped
 	Through      int64 // the id up to which they were dropped, 0 when none was
@@ -23,18 +23,18 @@ type Compaction struct {
 // The copy is made in slices, like any long read, and what is written meanwhile is
 // part of it: others wait for the last step only. The disk needs space for both.
 //
-// Compact returns ErrBusy, also while another process compacts or prunes, and
-// ErrUnknownOutcome when the new file has its name but may lose it in a loss of
+// Compact returns [ErrBusy], also while another process compacts or prunes, and
+// [ErrUnknownOutcome] when the new file has its name but may lose it in a loss of
 // power; both files hold the same events then.
 func (t *Thread) Compact(ctx context.Context) (Compaction, error) {
 	c, err := t.s.Compact(ctx)
 	return Compaction(c), err
 }
 
-// Retention says which events Prune drops. Exactly one of KeepLast, OlderThan,
-// Acked and Through is set, or the first two: then what either keeps is kept, and a
-// clock that is ahead drops no more than KeepLast allows. Events are dropped from the
-// oldest on, never out of the middle.
+// Retention says which events [Thread.Prune] drops. Exactly one of KeepLast,
+// OlderThan, Acked and Through is set, or the first two: then what either keeps is
+// kept, and a clock that is ahead drops no more than KeepLast allows. Events are
+// dropped from the oldest on, never out of the middle.
 type Retention struct {
 	// KeepLast keeps the newest so many events. Zero keeps none; nil is not set.
 	KeepLast *int64
@@ -55,7 +55,7 @@ type Retention struct {
 	DryRun bool
 }
 
-// HeldBackError says that a consumer has not acked an event that Prune would
+// HeldBackError says that a consumer has not acked an event that [Thread.Prune] would
 // drop, or has it as a dead letter, which could not be sent back any more.
 type HeldBackError struct {
 	Consumer  string
@@ -72,14 +72,15 @@ func (e *HeldBackError) Error() string {
 	return fmt.Sprintf("consumer %q has not acked event %d", e.Consumer, e.First)
 }
 
-// Prune drops old events by rewriting the database without them; see Compact
-// for what that means to others. Ids never come back, the count of events ever
-// stored stays, and so does events.jsonl.
+// Prune drops old events by rewriting the database without them; see [Thread.Compact]
+// for what that means to others. Ids never come back, the count of events ever stored
+// stays, and so does events.jsonl.
 //
-// Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer
-// has an unread event among them that matches its filter, or any consumer a dead
-// letter, unless Force is set. Dead letters of events that were dropped by force
-// stay, without their events. Other errors are ErrInvalid for an invalid Retention, and the errors of Compact.
+// Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer has
+// an unread event among them that matches its filter, or any consumer a dead letter,
+// unless Force is set. Dead letters of events that were dropped by force stay,
+// without their events. Other errors are [ErrInvalid] for an invalid [Retention], and
+// the errors of Compact.
 func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 	if err := r.validate(); err != nil {
 		return Compaction{}, err

@@ -13,8 +13,8 @@ import (
 // event survives the loss of power. Calls of several goroutines on one handle
 // share their syncs.
 //
-// Push returns ErrInvalid for a draft that is out of bounds, ErrBusy,
-// ErrUnknownOutcome, and ErrIDsExhausted after id 2^63-1.
+// Push returns [ErrInvalid] for a draft that is out of bounds, [ErrBusy],
+// [ErrUnknownOutcome], and [ErrIDsExhausted] after id 2^63-1.
 func (t *Thread) Push(ctx context.Context, d event.Draft) (event.Event, error) {
 	p, err := t.s.Push(ctx, []event.Draft{d})
 	if err != nil {
@@ -23,8 +23,8 @@ func (t *Thread) Push(ctx context.Context, d event.Draft) (event.Event, error) {
 	return p.Events[0], nil
 }
 
-// PushBatch stores all drafts, or none, with consecutive ids in their order and
-// one created_at. The errors are those of Push; that of a bad draft names its
+// PushBatch stores all drafts, or none, with consecutive ids in their order and one
+// created_at. The errors are those of [Thread.Push]; that of a bad draft names its
 // index.
 func (t *Thread) PushBatch(ctx context.Context, ds []event.Draft) ([]event.Event, error) {
 	p, err := t.s.Push(ctx, ds)

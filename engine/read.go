@@ -43,8 +43,8 @@ func (q *Query) compile() (*filter.Filter, int64, error) {
 // Peek returns the selected events, in id order unless q says otherwise. It changes nothing and works on
 // a read-only medium.
 //
-// Peek returns *filter.Error for an invalid filter, an error that wraps
-// filter.ErrRuntime when it fails on an event, ErrInvalid and ErrBusy.
+// Peek returns [*filter.Error] for an invalid filter, an error that wraps
+// [filter.ErrRuntime] when it fails on an event, [ErrInvalid] and [ErrBusy].
 func (t *Thread) Peek(ctx context.Context, q Query) ([]event.Event, error) {
 	var es []event.Event
 	for e, err := range t.Events(ctx, q) {
@@ -56,11 +56,11 @@ func (t *Thread) Peek(ctx context.Context, q Query) ([]event.Event, error) {
 	return es, nil
 }
 
-// Events is Peek in bounded memory. Nothing is open or locked while the caller
-// has an event. Events that are pushed after the first one was asked for are not
-// part of the sequence. An error is the last element; a filter that can fail at
-// run time is tried on everything before the first event is yielded, so that an
-// error stands alone.
+// Events is [Thread.Peek] in bounded memory. Nothing is open or locked while the
+// caller has an event. Events that are pushed after the first one was asked for are
+// not part of the sequence. An error is the last element; a filter that can fail at
+// run time is tried on everything before the first event is yielded, so that an error
+// stands alone.
 func (t *Thread) Events(ctx context.Context, q Query) iter.Seq2[event.Event, error] {
 	return t.events(ctx, q, func(*store.Selection) {})
 }

@@ -20,9 +20,9 @@ type Records struct {
 // end of the transaction.
 type Record struct{ Key, Value []byte }
 
-// Records returns the table of that name, such as "outbox", and creates it in a
-// write transaction. One that is not there is empty in a read transaction. The
-// names of the engine's own tables return ErrInvalid.
+// Records returns the table of that name, such as "outbox", and creates it in a write
+// transaction. One that is not there is empty in a read transaction. The names of the
+// engine's own tables return [ErrInvalid].
 func (tx *Tx) Records(name string) (*Records, error) {
 	if store.Reserved(store.Table(name)) {
 		return nil, invalidf("the name %q is not free for a table", name)
@@ -42,7 +42,7 @@ func (tx *Tx) Records(name string) (*Records, error) {
 // Get returns the value of the key, nil when there is no such record. It is valid
 // until the end of the transaction and must not be changed. A record that cannot be
 // read fails the transaction, whatever becomes of it in the function it is given to:
-// Update and View return the error.
+// [Thread.Update] and [Thread.View] return the error.
 func (r *Records) Get(key []byte) []byte {
 	v, err := r.tx.Get(r.name, key)
 	if err != nil && r.of.readErr == nil {
@@ -90,7 +90,7 @@ func (r *Records) Ascend(from, to []byte) iter.Seq2[Record, error] {
 	}
 }
 
-// Descend is Ascend from the last record to the first.
+// Descend is [Records.Ascend] from the last record to the first.
 func (r *Records) Descend(from, to []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		stopped := false

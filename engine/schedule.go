@@ -48,8 +48,8 @@ type Delayed struct {
 // returns nil. A time that is over is now; e is the event then, and otherwise
 // has the id 0.
 //
-// The errors are those of Push; ErrInvalid also for a time before 1970 or after
-// the year 9999.
+// The errors are those of [Thread.Push]; [ErrInvalid] also for a time before 1970 or
+// after the year 9999.
 func (t *Thread) PushAt(ctx context.Context, d event.Draft, at time.Time) (e event.Event, err error) {
 	if err := d.Validate(); err != nil {
 		return e, err
@@ -68,8 +68,8 @@ func (t *Thread) PushAt(ctx context.Context, d event.Draft, at time.Time) (e eve
 	return e, err
 }
 
-// PushAfter is PushAt for a time from now, and returns that time. The event comes
-// no later than that long from now by any clock: one that was ahead, and is set
+// PushAfter is [Thread.PushAt] for a time from now, and returns that time. The event
+// comes no later than that long from now by any clock: one that was ahead, and is set
 // back meanwhile, makes the delay begin again.
 func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Duration) (e event.Event, at time.Time, err error) {
 	if err := d.Validate(); err != nil {
@@ -93,9 +93,9 @@ func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Durati
 	return e, at, err
 }
 
-// AddSchedule stores a schedule and returns the time of its first event. It
-// returns ErrScheduleExists for a name that is taken, and ErrInvalid for a spec
-// that is invalid or has no time at all, and for a draft out of bounds.
+// AddSchedule stores a schedule and returns the time of its first event. It returns
+// [ErrScheduleExists] for a name that is taken, and [ErrInvalid] for a spec that is
+// invalid or has no time at all, and for a draft out of bounds.
 func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, err error) {
 	spec, stored, err := parseSpec(s.Spec)
 	if err != nil {
@@ -126,7 +126,7 @@ func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, e
 }
 
 // RemoveSchedule removes a schedule; the events that it pushed stay. It returns
-// ErrNoSchedule when there is none of that name.
+// [ErrNoSchedule] when there is none of that name.
 func (t *Thread) RemoveSchedule(ctx context.Context, name string) error {
 	return t.Update(ctx, func(tx *Tx) error {
 		key := store.ScheduleKey(name)

@@ -12,13 +12,13 @@ import (
 // wanted any more, and what was known of a failing event is forgotten. Dead
 // letters stay; those of events that come again are settled with them.
 //
-// Seek returns ErrNoSubscription, and ErrInvalid for an id that is negative or
+// Seek returns [ErrNoSubscription], and [ErrInvalid] for an id that is negative or
 // above the newest event.
 func (t *Thread) Seek(ctx context.Context, consumer string, id int64) error {
 	return t.Update(ctx, func(tx *Tx) error { return tx.Seek(consumer, id) })
 }
 
-// Seek is Thread.Seek in this transaction.
+// Seek is [Thread.Seek] in this transaction.
 func (tx *Tx) Seek(consumer string, id int64) error {
 	if _, err := tx.subscription(consumer); err != nil {
 		return err
@@ -63,9 +63,9 @@ func sinceFilter(where string, when time.Time) string {
 	return "(" + where + "\n) AND " + since // where may end in a comment
 }
 
-// Pause keeps a consumer's handler from being started, and Feed from giving its
-// events out, until Resume. A handler that runs is left alone; Pop and Ack work
-// as ever. It returns ErrNoSubscription.
+// Pause keeps a consumer's handler from being started, and a [Feed] from giving
+// its events out, until Resume. A handler that runs is left alone; [Thread.Pop] and
+// [Thread.Ack] work as ever. It returns [ErrNoSubscription].
 func (t *Thread) Pause(ctx context.Context, consumer string) error {
 	return t.setPaused(ctx, consumer, true)
 }

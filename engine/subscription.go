@@ -69,10 +69,10 @@ func (s *Subscription) set(r *store.Subscription) {
 // Subscribe stores a subscription. A consumer that was subscribed before goes on
 // from its progress. The subscription is durable when Subscribe returns nil.
 //
-// Subscribe returns ErrSubscriptionExists, changing nothing, ErrInvalid for an
-// empty or overlong field, and for a consumer that differs from another only in
-// the case of letters on a file system that does not tell them apart, and
-// *filter.Error for an invalid filter. An empty filter is none.
+// Subscribe returns [ErrSubscriptionExists], changing nothing, [ErrInvalid] for an
+// empty or overlong field, and for a consumer that differs from another only in the
+// case of letters on a file system that does not tell them apart, and [*filter.Error]
+// for an invalid filter. An empty filter is none.
 func (t *Thread) Subscribe(ctx context.Context, s Subscription) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (t *Thread) Subscribe(ctx context.Context, s Subscription) error {
 	return t.Update(ctx, func(tx *Tx) error { return tx.subscribe(&s) })
 }
 
-// Subscribe is Thread.Subscribe in this transaction.
+// Subscribe is [Thread.Subscribe] in this transaction.
 func (tx *Tx) Subscribe(s Subscription) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (tx *Tx) Subscribe(s Subscription) error {
 // Replace changes a subscription and keeps its place in the order and the
 // consumer's progress. The consumer itself cannot be changed.
 //
-// Replace returns ErrNoSubscription, and the errors of Subscribe for what change
-// made of it.
+// Replace returns [ErrNoSubscription], and the errors of [Tx.Subscribe] for what
+// change made of it.
 func (tx *Tx) Replace(consumer string, change func(s *Subscription)) error {
 	r, err := tx.subscription(consumer)
 	if err != nil {
@@ -185,8 +185,8 @@ func (tx *Tx) ownFiles(consumer string) error {
 	return err
 }
 
-// Unsubscribe removes a subscription and keeps its progress (T-51). It
-// returns ErrNoSubscription when there is none.
+// Unsubscribe removes a subscription and keeps its progress (T-51). It returns
+// [ErrNoSubscription] when there is none.
 func (t *Thread) Unsubscribe(ctx context.Context, consumer string) error {
 	return t.Update(ctx, func(tx *Tx) error {
 		if _, err := tx.subscription(consumer); err != nil {

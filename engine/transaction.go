@@ -37,10 +37,10 @@ func (tx *Tx) ended() error {
 // Head returns the id of the newest event, 0 when there was never one.
 func (tx *Tx) Head() int64 { return tx.s.State().Head }
 
-// Push stores one event in this transaction and returns it. It returns
-// ErrInvalid for a draft that is out of bounds and ErrIDsExhausted after id
-// 2^63-1. For a draft whose dedupe key is known, nothing is stored and the first
-// event returned. Push is for a few events; PushAll stores many.
+// Push stores one event in this transaction and returns it. It returns [ErrInvalid]
+// for a draft that is out of bounds and [ErrIDsExhausted] after id 2^63-1. For a
+// draft whose dedupe key is known, nothing is stored and the first event returned.
+// Push is for a few events; [Thread.PushAll] stores many.
 func (tx *Tx) Push(d event.Draft) (event.Event, error) {
 	if err := d.Validate(); err != nil {
 		return event.Event{}, err

@@ -243,8 +243,8 @@ func (tx *Tx) Letters(consumer string) iter.Seq2[Letter, error] {
 	}
 }
 
-// Retry sends the dead letter of an event back to its consumer, as RetryDead does.
-// It reports whether there was one.
+// Retry sends the dead letter of an event back to its consumer, as [Thread.RetryDead]
+// does. It reports whether there was one.
 func (tx *Tx) Retry(consumer string, id int64) (bool, error) { return tx.retryDead(consumer, id) }
 
 // Now returns the time by the clock of the handle.

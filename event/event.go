@@ -67,7 +67,7 @@ func Text(s string) *string { return &s }
 // ErrInvalid is wrapped by every error of Validate and ParseDraft.
 var ErrInvalid = errors.New("invalid event")
 
-// ErrNotText is wrapped, and wraps ErrInvalid, where text is not valid UTF-8.
+// ErrNotText is wrapped, and wraps [ErrInvalid], where text is not valid UTF-8.
 var ErrNotText error = notText{}
 
 type notText struct{}
@@ -75,9 +75,9 @@ type notText struct{}
 func (notText) Error() string { return ErrInvalid.Error() }
 func (notText) Unwrap() error { return ErrInvalid }
 
-// Validate reports the first thing that keeps d from being stored: an empty
-// source or type, a field over its bound, or text that is not valid UTF-8.
-// The error wraps ErrInvalid.
+// Validate reports the first thing that keeps d from being stored: an empty source or
+// type, a field over its bound, or text that is not valid UTF-8. The error wraps
+// [ErrInvalid].
 func (d *Draft) Validate() error {
 	if d.Source == "" {
 		return fmt.Errorf("%w: source is empty", ErrInvalid)
@@ -173,9 +173,9 @@ func AppendTime(dst []byte, ms int64) []byte {
 // appendDigits appends n, from 0 to 99, in two digits.
 func appendDigits(dst []byte, n int) []byte { return append(dst, '0'+byte(n/10), '0'+byte(n%10)) }
 
-// ParseTime returns the milliseconds since 1970 of created_at text, and whether
-// the text is exactly what AppendTime writes for them. Other text is kept
-// verbatim by the engine.
+// ParseTime returns the milliseconds since 1970 of created_at text, and whether the
+// text is exactly what [AppendTime] writes for them. Other text is kept verbatim by
+// the engine.
 func ParseTime(s string) (ms int64, exact bool) {
 	if len(s) != len(TimeLayout) {
 		return 0, false

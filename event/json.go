@@ -42,12 +42,12 @@ func (e *Event) appendBeforeContent(dst []byte) []byte {
 // linePieceBytes is how much content is escaped at a time.
 const linePieceBytes = 32 << 10
 
-// WriteJSON writes what AppendJSON appends, a large content in pieces: the JSON form
-// of one of 64 MiB can be six times as long. Buf is scratch space; it is
+// WriteJSON writes what [Event.AppendJSON] appends, a large content in pieces: the
+// JSON form of one of 64 MiB can be six times as long. Buf is scratch space; it is
 // returned, grown, for the next call.
 func (e *Event) WriteJSON(w io.Writer, buf []byte) ([]byte, error) { return e.write(w, buf, `"}`) }
 
-// WriteLine is WriteJSON with a newline.
+// WriteLine is [Event.WriteJSON] with a newline.
 func (e *Event) WriteLine(w io.Writer, buf []byte) ([]byte, error) { return e.write(w, buf, "\"}\n") }
 
 func (e *Event) write(w io.Writer, buf []byte, end string) ([]byte, error) {
@@ -77,7 +77,7 @@ func pieceEnd(s string) int {
 	return linePieceBytes // not valid UTF-8, whichever way it is cut
 }
 
-// LineLen returns how many bytes WriteLine writes.
+// LineLen returns how many bytes [Event.WriteLine] writes.
 func (e *Event) LineLen() int {
 	var n lengthWriter
 	if _, err := e.WriteLine(&n, make([]byte, 0, linePieceBytes)); err != nil {
@@ -93,7 +93,7 @@ func (n *lengthWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// MarshalJSON is AppendJSON for encoding/json.
+// MarshalJSON is [Event.AppendJSON] for encoding/json.
 func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
 // AppendString appends s as a JSON string, quotes included, escaped as
@@ -160,19 +160,19 @@ func plain8[T string | []byte](s T) bool {
 	return (w|(w-0x20*ones)|((w^'"'*ones)-ones)|((w^'\\'*ones)-ones))&tops == 0
 }
 
-// ParseDraft reads one line of a batch: a JSON object with non-empty text
-// source and type, content, and optionally subtype and dedupe_key. Other keys are
-// ignored and of a repeated key the last counts, so that events.jsonl can be
-// pushed again. A number as source, type or subtype is taken as its text, as it is
-// written; content that is not a string is kept as its compact JSON. The draft is
-// validated, and does not alias line. Every error wraps ErrInvalid, and that of
-// text that is not valid ErrNotText.
+// ParseDraft reads one line of a batch: a JSON object with non-empty text source and
+// type, content, and optionally subtype and dedupe_key. Other keys are ignored and of
+// a repeated key the last counts, so that events.jsonl can be pushed again. A number
+// as source, type or subtype is taken as its text, as it is written; content that is
+// not a string is kept as its compact JSON. The draft is validated, and does not
+// alias line. Every error wraps [ErrInvalid], and that of text that is not valid
+// [ErrNotText].
 func ParseDraft(line []byte) (Draft, error) {
 	p := draftParser{strict: true}
 	return p.parse(line)
 }
 
-// ParseDraftLossy is ParseDraft for clients that cut texts anywhere: bytes that are
+// ParseDraftLossy is [ParseDraft] for clients that cut texts anywhere: bytes that are
 // not valid UTF-8, and a \u escape that is half of a surrogate pair, become U+FFFD
 // each, as other readers of JSON have it, and are counted. A dedupe key is a name:
 // changed, it could be another one's, so it is refused as by ParseDraft.

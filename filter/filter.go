@@ -1,9 +1,10 @@
 // Package filter compiles SQL WHERE fragments over one event, with exactly the
 // meaning they have in SQLite 3.49 (compiled with SQLITE_DQS=0).
 //
-// Compile parses and checks a text. A Matcher evaluates the tree for an event; Series,
-// SourceRange and IDRange say what can be known without an event. What a filter cannot do exactly as SQLite is refused by Compile, with
-// the place and the reason. docs/FILTER.md is the language for users.
+// [Compile] parses and checks a text. A [Matcher] evaluates the tree for an event;
+// [Filter.Series], [Filter.SourceRange] and [Filter.IDRange] say what can be known without an event. What a
+// filter cannot do exactly as SQLite is refused by [Compile], with the place and the
+// reason. docs/FILTER.md is the language for users.
 package filter
 
 import (
@@ -118,9 +119,8 @@ func (f *Filter) MatcherAt(t time.Time) *Matcher {
 	return m
 }
 
-// Match reports whether r matches, that is whether the filter is true for it and
-// not false or NULL. The error wraps ErrRuntime. Match does not keep r or its
-// strings.
+// Match reports whether r matches, that is whether the filter is true for it and not
+// false or NULL. The error wraps [ErrRuntime]. Match does not keep r or its strings.
 func (m *Matcher) Match(r *Row) (matches bool, err error) {
 	root := m.filter.root
 	if root == nil {

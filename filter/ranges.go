@@ -239,19 +239,19 @@ func (f *Filter) SourceRange() (low, high string, exact bool) {
 	return r.low, r.high, r.bounded && r.high == r.low+"\x00"
 }
 
-// SourcePrefix returns what source must begin with, when its ASCII letters are put
-// in lower case, for the filter to match or to fail. LIKE folds letters, so that
-// the bounds of SourceRange are wide for it: from 'A:%' to 'a:%' lies nearly
+// SourcePrefix returns what source must begin with, when its ASCII letters are put in
+// lower case, for the filter to match or to fail. LIKE folds letters, so that the
+// bounds of [Filter.SourceRange] are wide for it: from 'A:%' to 'a:%' lies nearly
 // everything.
 func (f *Filter) SourcePrefix() string { return f.textRange(colSource).prefix }
 
-// TypeRange is SourceRange for type.
+// TypeRange is [Filter.SourceRange] for type.
 func (f *Filter) TypeRange() (low, high string) {
 	r := f.textRange(colType)
 	return r.low, r.high
 }
 
-// CreatedAtRange is SourceRange for the text of created_at.
+// CreatedAtRange is [Filter.SourceRange] for the text of created_at.
 func (f *Filter) CreatedAtRange() (low, high string) {
 	r := f.textRange(colCreatedAt)
 	return r.low, r.high

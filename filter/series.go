@@ -9,18 +9,19 @@ const (
 	Yes                    // matches every event of the series, and cannot fail on one
 )
 
-// Series says what the filter answers for the events of one series, whatever
-// their id, created_at and content. It runs the filter from left to right as
-// Match does, with every condition that needs more than the series left open: No
-// means that whatever those turn out to be, the filter is not true and no
-// condition that could fail is reached; Yes that it is true. It allocates
-// nothing for comparisons, LIKE, IN and IS NULL.
+// Series says what the filter answers for the events of one series, whatever their
+// id, created_at and content. It runs the filter from left to right as Match does,
+// with every condition that needs more than the series left open: No means that
+// whatever those turn out to be, the filter is not true and no condition that could
+// fail is reached; [Yes] that it is true. It allocates nothing for comparisons, LIKE,
+// IN and IS NULL.
 func (f *Filter) Series(source, typ, subtype string, hasSubtype bool) Verdict {
 	fr := frame{row: Row{Source: source, Type: typ, Subtype: subtype, HasSubtype: hasSubtype}, known: seriesColumns}
 	return fr.verdict(f.root)
 }
 
-// Type is Series for all series of a type and subtype, whatever their source.
+// Type is [Filter.Series] for all series of a type and subtype, whatever their
+// source.
 func (f *Filter) Type(typ, subtype string, hasSubtype bool) Verdict {
 	fr := frame{row: Row{Type: typ, Subtype: subtype, HasSubtype: hasSubtype}, known: typeColumns}
 	return fr.verdict(f.root)

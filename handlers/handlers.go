@@ -39,9 +39,9 @@ var (
 // The environment counts as it does for the program: THREAD_DISPATCH=none starts
 // nothing, and a push made in a handler does not start that handler again at once.
 //
-// Wake returns ErrNoProgram, ErrOwner, the errors of [engine.Thread.View], or those of
-// starting a process. The events are stored all the same, and the next push, or
-// "thread dispatch", runs the handlers.
+// Wake returns [ErrNoProgram], [ErrOwner], the errors of [engine.Thread.View], or
+// those of starting a process. The events are stored all the same, and the next push,
+// or "thread dispatch", runs the handlers.
 func Wake(ctx context.Context, t *engine.Thread, source string) error {
 	subscribed := false
 	err := t.View(ctx, func(tx *engine.Tx) error {
@@ -61,8 +61,8 @@ func Wake(ctx context.Context, t *engine.Thread, source string) error {
 // WakeAt is for an event that was scheduled ([engine.Thread.PushAt] and
 // [engine.Thread.PushAfter] with an id of 0). It tells a running "thread serve", or
 // leaves a process that waits for times within the hour, and reports whether somebody
-// will release the event at its time; if not, the next use of the thread after it does.
-// Errors are those of Wake, and the event is scheduled all the same.
+// will release the event at its time; if not, the next use of the thread after it
+// does. Errors are those of [Wake], and the event is scheduled all the same.
 func WakeAt(ctx context.Context, t *engine.Thread, at time.Time) (awaited bool, err error) {
 	awaited, err = dispatch.Rescheduled(ctx, t, at)
 	return awaited, explained(err)

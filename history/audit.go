@@ -79,7 +79,7 @@ func (r *Record) AppendJSON(b []byte) []byte {
 }
 
 // Audit answers a question about the runs that were made since that time, newest
-// first. It returns ErrInvalid for a question that is not in Questions.
+// first. It returns [ErrInvalid] for a question that is not in Questions.
 func (h *History) Audit(ctx context.Context, question string, since time.Time) iter.Seq2[Record, error] {
 	known := false
 	for _, q := range Questions {

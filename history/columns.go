@@ -172,8 +172,8 @@ func appendRow(b []byte, r Row, nulls bool) ([]byte, error) {
 	return append(c.b, '}'), c.err
 }
 
-// AppendJSON appends the row as a JSON object with all of its columns, those that
-// are empty as null. It returns ErrInvalid for invalid JSON in a column of JSON.
+// AppendJSON appends the row as a JSON object with all of its columns, those that are
+// empty as null. It returns [ErrInvalid] for invalid JSON in a column of JSON.
 func AppendJSON(b []byte, r Row) ([]byte, error) { return appendRow(b, r, true) }
 
 // ParseJSON fills the row from a JSON object. Columns that it does not have become

@@ -3,10 +3,10 @@
 //
 // The history of the thread directory DIR is a thread of its own, DIR/history, made
 // when first needed. Every write of a row is a history event there: its source is
-// "session:S" or "workspace", its type the entity, its subtype the status, the role or
-// "deleted", its content {"op":…,"id":…,"first":…,"row":{…}} with all columns that are
-// not null. The tables that answer queries change in the transaction of the event, and
-// Rebuild makes them again from the log.
+// "session:S" or "workspace", its type the entity, its subtype the status, the role
+// or "deleted", its content {"op":…,"id":…,"first":…,"row":{…}} with all columns that
+// are not null. The tables that answer queries change in the transaction of the
+// event, and [History.Rebuild] makes them again from the log.
 //
 //	h, err := history.Open("inbox")
 //	s, err := h.StartSession(ctx, history.SessionRow{SubjectRef: "u1", AgentName: "coder"})
@@ -15,6 +15,6 @@
 //	_, err = run.Step(ctx, history.ModelCall{Request: request, Response: response}.Row())
 //	err = run.End(ctx, history.End{Status: history.Completed})
 //
-// Like the engine, a History keeps no file open between calls, but for the lock of a
-// supervised run.
+// Like the engine, a [History] keeps no file open between calls, but for the lock of
+// a supervised run.
 package history

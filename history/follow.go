@@ -38,9 +38,9 @@ func give(e *event.Event, err error, yield func(Change, error) bool) bool {
 	return yield(c, err) && err == nil
 }
 
-// Follow is Changes that goes on with what is written later, until ctx ends, whose
-// cause is then the last element. Nothing is left out between the two, and nothing
-// comes twice.
+// Follow is [History.Changes] that goes on with what is written later, until ctx
+// ends, whose cause is then the last element. Nothing is left out between the two,
+// and nothing comes twice.
 func (h *History) Follow(ctx context.Context, after int64, filter string) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		t, err := h.thread(true)

@@ -46,7 +46,7 @@ func WithEngine(opts ...engine.Option) Option {
 // no history yet, the first write makes it, and until then there is nothing to read.
 // A directory that was copied gets a workspace id of its own here.
 //
-// Open returns the errors of engine.Open.
+// Open returns the errors of [engine.Open].
 func Open(ctx context.Context, dir string, opts ...Option) (*History, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func (h *History) thread(create bool) (*engine.Thread, error) {
 
 // Update runs fn in one durable write transaction: all rows that it writes, and their
 // history events, are stored together or not at all. The errors are fn's and those of
-// engine.Thread.Update.
+// [engine.Thread.Update].
 func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	t, err := h.thread(true)
 	if err != nil {
@@ -137,12 +137,12 @@ func (h *History) Head(ctx context.Context) (id int64, err error) {
 	return id, err
 }
 
-// Put stores one row; see Tx.Put.
+// Put stores one row; see [Tx.Put].
 func (h *History) Put(ctx context.Context, r Row) error {
 	return h.Update(ctx, func(tx *Tx) error { return tx.Put(r) })
 }
 
-// Get fills r with the row of that id. It returns ErrNotFound.
+// Get fills r with the row of that id. It returns [ErrNotFound].
 func (h *History) Get(ctx context.Context, r Row, id string) error {
 	found := false
 	err := h.View(ctx, func(tx *Tx) (err error) {

@@ -43,7 +43,7 @@ func (r *LimitRow) valid() error {
 // LimitID returns the id of the limit of a subject or workspace.
 func LimitID(scope, ref string) string { return scope + ":" + ref }
 
-// LimitError says which limit keeps a run from being started. It wraps ErrLimit.
+// LimitError says which limit keeps a run from being started. It wraps [ErrLimit].
 type LimitError struct {
 	Scope, Ref string
 	Active     int64         // the limit of active runs, 0 when it is that of the rate

@@ -9,10 +9,10 @@ import (
 // replaceRows is how many rows are written again in one commit.
 const replaceRows = 500
 
-// Prune drops history events as engine.Thread.Prune does, and keeps every row: one
+// Prune drops history events as [engine.Thread.Prune] does, and keeps every row: one
 // whose newest version is among what goes is first written again, unchanged, as
 // OpReplace. It returns how many those were. The errors are those of
-// engine.Thread.Prune.
+// [engine.Thread.Prune].
 func (h *History) Prune(ctx context.Context, r engine.Retention) (c engine.Compaction, replaced int64, err error) {
 	t, err := h.thread(false)
 	if err != nil || t == nil {

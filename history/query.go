@@ -131,7 +131,7 @@ func (h *History) Runs(ctx context.Context, q Query) iter.Seq2[RunRow, error] {
 }
 
 // Messages gives the messages of a session, or of a run, in order. It returns
-// ErrInvalid for a query that names neither.
+// [ErrInvalid] for a query that names neither.
 func (h *History) Messages(ctx context.Context, q Query) iter.Seq2[MessageRow, error] {
 	p := prefix(byMessageSession, q.Session)
 	if q.Run != "" {

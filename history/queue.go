@@ -7,8 +7,9 @@ import (
 	"thread/internal/watch"
 )
 
-// Enqueue stores a new run that waits until Claim starts it: after those of its
-// session that came before. The errors are those of StartRun, but for ErrActive.
+// Enqueue stores a new run that waits until [History.Claim] starts it: after those of
+// its session that came before. The errors are those of [History.StartRun], but for
+// [ErrActive].
 func (h *History) Enqueue(ctx context.Context, row RunRow) (RunRow, error) {
 	err := h.Update(ctx, func(tx *Tx) error {
 		if err := tx.prepare(&row); err != nil {
@@ -23,9 +24,9 @@ func (h *History) Enqueue(ctx context.Context, row RunRow) (RunRow, error) {
 	return row, err
 }
 
-// Claim starts the oldest run in the queue whose session has no active one, and
-// whose workspace and subject may have one more. It returns ErrNoneReady when there
-// is none. No two callers get the same run.
+// Claim starts the oldest run in the queue whose session has no active one, and whose
+// workspace and subject may have one more. It returns [ErrNoneReady] when there is
+// none. No two callers get the same run.
 func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, error) {
 	var o runOptions
 	for _, opt := range opts {
@@ -72,8 +73,8 @@ func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, e
 	return r, row, nil
 }
 
-// ClaimWait is Claim that waits until a run is ready. It returns the cause of the end
-// of ctx.
+// ClaimWait is [History.Claim] that waits until a run is ready. It returns the cause
+// of the end of ctx.
 func (h *History) ClaimWait(ctx context.Context, opts ...RunOption) (*Run, RunRow, error) {
 	if _, err := h.thread(true); err != nil {
 		return nil, RunRow{}, err
@@ -95,7 +96,7 @@ func (h *History) ClaimWait(ctx context.Context, opts ...RunOption) (*Run, RunRo
 }
 
 // Requeue gives a run that has failed or timed out back to the queue, where its old
-// place is the first of its session. It returns ErrState for any other one.
+// place is the first of its session. It returns [ErrState] for any other one.
 func (h *History) Requeue(ctx context.Context, id string) (row RunRow, err error) {
 	err = h.Update(ctx, func(tx *Tx) error {
 		row = RunRow{}

@@ -13,8 +13,8 @@ import (
 )
 
 // Run is a run that this process has started or works for. What it writes is refused
-// with ErrRecovered once recovery has taken the run away, and with ErrEnded once it
-// has ended. It is safe for concurrent use.
+// with [ErrRecovered] once recovery has taken the run away, and with [ErrEnded] once
+// it has ended. It is safe for concurrent use.
 type Run struct {
 	h  *History
 	id string
@@ -45,8 +45,8 @@ func Supervised() RunOption { return func(o *runOptions) { o.supervised = true }
 // ID returns the id of the run.
 func (r *Run) ID() string { return r.id }
 
-// Attempt returns which attempt of the run this is, from 1; 0 for a handle of Attach
-// that does not know.
+// Attempt returns which attempt of the run this is, from 1; 0 for a handle of
+// [History.Attach] that does not know.
 func (r *Run) Attempt() int64 { return r.attempt }
 
 // Row returns the run as it is stored.
@@ -58,8 +58,8 @@ func (r *Run) Row(ctx context.Context) (row RunRow, err error) {
 // that number, or for any with 0. The first write says whether there is such a run.
 func (h *History) Attach(id string, attempt int64) *Run { return &Run{h: h, id: id, attempt: attempt} }
 
-// StartSession stores a new session. It returns ErrExists when there is one with its
-// id.
+// StartSession stores a new session. It returns [ErrExists] when there is one with
+// its id.
 func (h *History) StartSession(ctx context.Context, s SessionRow) (SessionRow, error) {
 	err := h.Update(ctx, func(tx *Tx) error {
 		if err := tx.absent(Session, s.ID); err != nil {
@@ -80,9 +80,9 @@ func (tx *Tx) absent(e Entity, id string) error {
 // StartRun stores a new run that is running from now on, and notes in its session
 // when that was.
 //
-// StartRun returns ErrActive when a run of its session is active and the new one has
-// no parent, ErrExists, ErrNotFound for a session or parent that is not there, and
-// *LimitError.
+// StartRun returns [ErrActive] when a run of its session is active and the new one
+// has no parent, [ErrExists], [ErrNotFound] for a session or parent that is not
+// there, and *LimitError.
 func (h *History) StartRun(ctx context.Context, row RunRow, opts ...RunOption) (*Run, error) {
 	var o runOptions
 	for _, opt := range opts {
@@ -200,7 +200,7 @@ func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
 }
 
 // Update runs fn in one transaction, if the run still belongs to this handle; see
-// History.Update. It counts as a beat.
+// [History.Update]. It counts as a beat.
 func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) error {
 	err := r.h.Update(ctx, func(tx *Tx) error {
 		row, err := tx.fenced(r.id, r.attempt)
@@ -362,8 +362,8 @@ func (r *Run) End(ctx context.Context, e End) error {
 // Leave gives up a run without ending it: recovery finds it.
 func (r *Run) Leave() { r.release(false) }
 
-// BeatOnce says that the run lives. It returns ErrCancelled when the run is to be
-// cancelled, and ErrRecovered and ErrEnded.
+// BeatOnce says that the run lives. It returns [ErrCancelled] when the run is to be
+// cancelled, and [ErrRecovered] and [ErrEnded].
 func (r *Run) BeatOnce(ctx context.Context) error {
 	cancelled := false
 	err := r.h.View(ctx, func(tx *Tx) error {
@@ -398,10 +398,11 @@ func (r *Run) keep() error {
 	return r.h.touch(r.id)
 }
 
-// Beat lets the run beat every so often, 0 for DefaultBeat and at least MinBeat,
+// Beat lets the run beat every so often, 0 for [DefaultBeat] and at least [MinBeat],
 // until stop is called or ctx ends. The context that it returns ends when the run is
-// to be cancelled or is not this handle's any more; its cause is then ErrCancelled,
-// ErrRecovered or ErrEnded. A history that cannot be read for a while ends nothing.
+// to be cancelled or is not this handle's any more; its cause is then [ErrCancelled],
+// [ErrRecovered] or [ErrEnded]. A history that cannot be read for a while ends
+// nothing.
 func (r *Run) Beat(ctx context.Context, every time.Duration) (_ context.Context, stop func()) {
 	if every <= 0 {
 		every = DefaultBeat
@@ -449,7 +450,7 @@ func (r *Run) wait(ctx context.Context, w *watch.Watcher, every time.Duration) b
 }
 
 // Cancel asks a run to end: one that is queued is cancelled at once, one that is
-// active learns of it by its next beat. It returns ErrEnded for one that has ended.
+// active learns of it by its next beat. It returns [ErrEnded] for one that has ended.
 func (h *History) Cancel(ctx context.Context, id string) (row RunRow, err error) {
 	err = h.Update(ctx, func(tx *Tx) error {
 		row = RunRow{}
@@ -472,7 +473,7 @@ func (h *History) Cancel(ctx context.Context, id string) (row RunRow, err error)
 }
 
 // DeleteSession deletes a session with all that hangs on it, in one commit. It
-// returns ErrActive when a run of it is active.
+// returns [ErrActive] when a run of it is active.
 func (h *History) DeleteSession(ctx context.Context, id string) error {
 	return h.Update(ctx, func(tx *Tx) error {
 		if _, ok := tx.versionOf(rowKey(Session, id)); !ok {

@@ -157,8 +157,8 @@ func rowOf(content string) string {
 // Put stores the row in place of an earlier one with its id, with its history event.
 // An id, a status and times that are missing are set in r.
 //
-// Put returns ErrInvalid, ErrNotFound where the row names another one that is not
-// there, and ErrExists for a step whose seq another one of its run has.
+// Put returns [ErrInvalid], [ErrNotFound] where the row names another one that is not
+// there, and [ErrExists] for a step whose seq another one of its run has.
 func (tx *Tx) Put(r Row) error {
 	fill(r, tx.now)
 	if step, ok := r.(*StepRow); ok && step.Seq == 0 {
@@ -277,7 +277,7 @@ func (tx *Tx) push(entity Entity, subtype, session, content string) (event.Event
 }
 
 // Delete deletes the row, with its history event, and not what hangs on it. It
-// returns ErrNotFound.
+// returns [ErrNotFound].
 func (tx *Tx) Delete(entity Entity, id string) error {
 	key := rowKey(entity, id)
 	old := newRow(entity)
@@ -426,7 +426,7 @@ func NewRow(e Entity) Row { return newRow(e) }
 func IDOf(r Row) string { return *r.id() }
 
 // Belongs makes a row that hangs on a run one of that run, with that id if it is not
-// "". It returns ErrExists for one of another run.
+// "". It returns [ErrExists] for one of another run.
 func Belongs(r Row, run, id string) error {
 	var of *string
 	switch r := r.(type) {
@@ -464,7 +464,7 @@ type Change struct {
 	first int64
 }
 
-// ParseChange reads a history event. It returns ErrInvalid for any other event.
+// ParseChange reads a history event. It returns [ErrInvalid] for any other event.
 func ParseChange(e *event.Event) (Change, error) {
 	c := Change{ID: e.ID, At: e.CreatedAt, Entity: Entity(e.Type)}
 	c.Session, _ = strings.CutPrefix(e.Source, "session:")

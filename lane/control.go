@@ -12,7 +12,7 @@ import (
 // fewer are active (L-04). The lane is kept, with its limit, also while idle.
 //
 // A session lane has the limit 1, which is its purpose: SetLimit returns
-// ErrSessionLane, in a *RefusedError, for it.
+// [ErrSessionLane], in a [*RefusedError], for it.
 func (q *Queue) SetLimit(name string, n int) error {
 	name = GlobalLane(name)
 	if isSession(name) {
@@ -31,8 +31,8 @@ func (q *Queue) SetLimit(name string, n int) error {
 // in the map or n is not finite. Limits set before are forgotten. All lanes
 // change together; no task starts under a mixture of old and new.
 //
-// Session lanes cannot be configured: Configure returns ErrSessionLane, in a
-// *RefusedError, and changes nothing.
+// Session lanes cannot be configured: Configure returns [ErrSessionLane], in a
+// [*RefusedError], and changes nothing.
 func (q *Queue) Configure(limits map[string]float64) error {
 	for name := range limits {
 		if name = GlobalLane(name); isSession(name) {
@@ -52,9 +52,9 @@ func (q *Queue) Configure(limits map[string]float64) error {
 	return nil
 }
 
-// Clear ends the tasks that wait in a lane with ErrCleared and returns how many
-// they were. Active tasks go on (L-11). A task that waits in a global lane is
-// active in its session lane, so clearing the latter spares it.
+// Clear ends the tasks that wait in a lane with [ErrCleared] and returns how many
+// they were. Active tasks go on (L-11). A task that waits in a global lane is active
+// in its session lane, so clearing the latter spares it.
 func (q *Queue) Clear(name string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,8 +133,8 @@ func (q *Queue) pumpAll() {
 	}
 }
 
-// Drain refuses new tasks from now on, with ErrDraining. Those already submitted
-// go on, and all of them run (L-14). Only Reset ends it.
+// Drain refuses new tasks from now on, with [ErrDraining]. Those already submitted go
+// on, and all of them run (L-14). Only [Queue.Reset] ends it.
 func (q *Queue) Drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,11 +1,11 @@
 // Package lane keeps order inside a session and bounds how much runs at once,
 // and it knows which run of a session can be steered.
 //
-// A [Queue] runs tasks in lanes. A task submitted on the path
-// Session(key, name) waits twice: first in its session lane, which lets one
-// task through at a time and so keeps the order of one conversation, then, at
-// the head of that, in a global lane, whose limit bounds how many tasks of all
-// sessions run together. A task on the path Lane(name) waits in that lane only.
+// A [Queue] runs tasks in lanes. A task submitted on the path [Session](key, name)
+// waits twice: first in its session lane, which lets one task through at a time and
+// so keeps the order of one conversation, then, at the head of that, in a global
+// lane, whose limit bounds how many tasks of all sessions run together. A task on the
+// path [Lane](name) waits in that lane only.
 //
 //	q := lane.New(logger)
 //	reply, err := lane.Do(ctx, q, lane.Session("user-abc", lane.Main),

@@ -23,8 +23,8 @@ const (
 
 const sessionPrefix = "session:"
 
-// Path says where a task queues. Make one with [Session] or [Lane]; the zero
-// Path is Lane(Main).
+// Path says where a task queues. Make one with [Session] or [Lane]; the zero Path is
+// [Lane]([Main]).
 type Path struct {
 	session string // full name of the session lane, or "" for none
 	lane    string // global name, "" for Main; with no session, any lane
@@ -55,7 +55,7 @@ func (p Path) names() (names [2]string, n int) {
 }
 
 // SessionLane returns the name of the lane of the session key: the trimmed key,
-// Main when that is empty, with the prefix "session:" unless it has it (L-01).
+// [Main] when that is empty, with the prefix "session:" unless it has it (L-01).
 func SessionLane(key string) string {
 	key = GlobalLane(key)
 	if isSession(key) {
@@ -64,7 +64,7 @@ func SessionLane(key string) string {
 	return sessionPrefix + key
 }
 
-// GlobalLane returns the trimmed name, or Main when that is empty (L-02).
+// GlobalLane returns the trimmed name, or [Main] when that is empty (L-02).
 func GlobalLane(name string) string {
 	if name = strings.TrimFunc(name, isSpace); name == "" {
 		return Main

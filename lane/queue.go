@@ -110,10 +110,10 @@ func OnWait(f func(Wait)) Option {
 // leaves it as it was, not locked to its thread.
 //
 // When ctx ends before the task starts, the task leaves its lane and ends with
-// ErrCanceled. After the start the queue takes no notice of ctx.
+// [ErrCanceled]. After the start the queue takes no notice of ctx.
 //
-// The error is a *RefusedError, with ErrDraining, ErrCanceled, ErrReentrant or
-// ErrSessionLane, and then nothing was queued.
+// The error is a [*RefusedError], with [ErrDraining], [ErrCanceled], [ErrReentrant] or
+// [ErrSessionLane], and then nothing was queued.
 func (q *Queue) Submit(ctx context.Context, p Path, run func(context.Context) error, opts ...Option) (*Task, error) {
 	t := newTask(ctx, q, p, run, opts)
 	if err := q.submit(t, ctx.Done() != nil); err != nil {
@@ -148,8 +148,8 @@ func Do[T any](ctx context.Context, q *Queue, p Path, run func(context.Context) 
 // are free.
 func (t *Task) Done() <-chan struct{} { return t.done }
 
-// Err waits for the end of the task and returns its error: that of its
-// function, unchanged, or a *PanicError, ErrGoexit or a *RefusedError.
+// Err waits for the end of the task and returns its error: that of its function,
+// unchanged, or a [*PanicError], [ErrGoexit] or a [*RefusedError].
 func (t *Task) Err() error {
 	<-t.done
 	return t.err

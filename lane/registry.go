@@ -100,9 +100,9 @@ func (r *Registry) Clear(session string, run *Run) bool {
 	return true
 }
 
-// Detach ends the active run of a session, whichever it is, for a run that hangs.
-// It is not aborted; its own Clear does nothing later. Detach returns false when
-// there was none.
+// Detach ends the active run of a session, whichever it is, for a run that hangs. It
+// is not aborted; its own [Registry.Clear] does nothing later. Detach returns false
+// when there was none.
 func (r *Registry) Detach(session string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,10 +140,10 @@ func (r *Registry) get(session string) *Run {
 	return nil
 }
 
-// Send passes a message into the active run of a session. The error is a
-// [Refusal], looked for in this order: NoActiveRun, NotStreaming, Compacting; or
-// else what Deliver returned. A run may change its mind between the questions
-// and the delivery, so Deliver has the last word.
+// Send passes a message into the active run of a session. The error is a [Refusal],
+// looked for in this order: [NoActiveRun], [NotStreaming], [Compacting]; or else what
+// Deliver returned. A run may change its mind between the questions and the delivery,
+// so Deliver has the last word.
 func (r *Registry) Send(session, message string) error {
 	err := r.send(r.get(session), message)
 	if err != nil {
@@ -213,10 +213,10 @@ func (r *Registry) abort(session string, run *Run) {
 	}
 }
 
-// WaitEnd waits until a session has no active run. It returns true then, at once
-// when there is none, and false when the timeout or ctx ends first; never an
-// error (L-18). A timeout shorter than MinEndTimeout counts as that; callers that
-// were given none use DefaultEndTimeout.
+// WaitEnd waits until a session has no active run. It returns true then, at once when
+// there is none, and false when the timeout or ctx ends first; never an error (L-18).
+// A timeout shorter than [MinEndTimeout] counts as that; callers that were given none
+// use DefaultEndTimeout.
 func (r *Registry) WaitEnd(ctx context.Context, session string, timeout time.Duration) bool {
 	r.mu.Lock()
 	rec := r.runs[session]

@@ -46,7 +46,7 @@ func (q *Queue) Depth(name string) int {
 	return 0
 }
 
-// Total is the sum of Depth over all lanes (L-07). A task on a two-lane path
+// Total is the sum of [Queue.Depth] over all lanes (L-07). A task on a two-lane path
 // counts in both once it has the slot of its session lane.
 func (q *Queue) Total() int {
 	q.mu.Lock()
@@ -58,7 +58,8 @@ func (q *Queue) Total() int {
 	return n
 }
 
-// Active counts the running tasks, each once, without those that Reset disowned.
+// Active counts the running tasks, each once, without those that [Queue.Reset]
+// disowned.
 func (q *Queue) Active() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

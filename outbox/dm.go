@@ -11,8 +11,8 @@ import (
 	"thread/event"
 )
 
-// DirectMessage is a message from one user to another, people or agents (O-11). It
-// is an event of type DirectType in the thread of who receives it, not an outbox
+// DirectMessage is a message from one user to another, people or agents (O-11). It is
+// an event of type [DirectType] in the thread of who receives it, not an outbox
 // record: the recipient's own subscriptions see it.
 type DirectMessage struct {
 	Conversation string `json:"conversation_id"` // set by SendDirect: the sorted pair
@@ -52,10 +52,10 @@ func ParseParty(s string) (Party, error) {
 
 func (p Party) String() string { return p.Kind + ":" + p.ID }
 
-// MarshalJSON returns the party as the text that ParseParty reads.
+// MarshalJSON returns the party as the text that [ParseParty] reads.
 func (p Party) MarshalJSON() ([]byte, error) { return event.AppendString(nil, p.String()), nil }
 
-// UnmarshalJSON reads what MarshalJSON returns.
+// UnmarshalJSON reads what [Party.MarshalJSON] returns.
 func (p *Party) UnmarshalJSON(b []byte) (err error) {
 	var s string
 	if err = json.Unmarshal(b, &s); err == nil {
@@ -73,7 +73,7 @@ func Conversation(a, b Party) string {
 }
 
 // SendDirect stores m in the transaction, which is on the recipient's thread. The
-// error wraps event.ErrInvalid.
+// error wraps [event.ErrInvalid].
 func SendDirect(tx *engine.Tx, m DirectMessage) (event.Event, error) {
 	for _, p := range []Party{m.From, m.To} {
 		if _, err := ParseParty(p.String()); err != nil {

@@ -55,7 +55,7 @@ func rowKey(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(
 // trace_id, occurred_at, dedupe_key. Handlers are not started: a relay that waits
 // for the thread sees it, else whoever dispatches.
 //
-// The error wraps event.ErrInvalid for a message that is not valid.
+// The error wraps [event.ErrInvalid] for a message that is not valid.
 func Insert(tx *engine.Tx, m Message) (Inserted, error) {
 	if err := m.Validate(); err != nil {
 		return Inserted{}, err

@@ -88,7 +88,7 @@ func (m *Message) isComment() bool {
 }
 
 // ParseMessage reads a message from a JSON object and checks it. Every error wraps
-// event.ErrInvalid.
+// [event.ErrInvalid].
 func ParseMessage(b []byte) (m Message, err error) {
 	if len(b) > MaxMessageBytes {
 		return m, invalidf("the message has %d bytes, the limit is %d", len(b), MaxMessageBytes)
@@ -192,8 +192,8 @@ func (m *Message) ids() map[string]*ID {
 		"thread_id": &m.ThreadID, "comment_id": &m.CommentID, "parent_comment_id": &m.ParentCommentID}
 }
 
-// Validate reports the first thing that keeps m from being inserted (O-03). The
-// error wraps event.ErrInvalid.
+// Validate reports the first thing that keeps m from being inserted (O-03). The error
+// wraps [event.ErrInvalid].
 func (m *Message) Validate() error {
 	for _, of := range []struct {
 		name, value string

@@ -211,7 +211,7 @@ type Counts struct {
 	Failed  int64 `json:"failed"`
 }
 
-// Stats is the result of ReadStats (O-12).
+// Stats is the result of [ReadStats] (O-12).
 type Stats struct {
 	Counts
 	// OldestPending is created_at of the oldest pending record, null for none.

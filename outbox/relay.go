@@ -92,8 +92,9 @@ type relay struct {
 // nil. The lock on run/outbox.relay.lock keeps others out for as long as it lives.
 // A handler that runs when ctx ends may finish, and its result is stored.
 //
-// Relay returns ErrRelaying, ErrCommand, engine.ErrPaused, engine.ErrNoSubscription
-// when nothing was ever inserted, and the other errors of engine.Feed.
+// Relay returns [ErrRelaying], [ErrCommand], [engine.ErrPaused],
+// [engine.ErrNoSubscription] when nothing was ever inserted, and the other errors of
+// [engine.Feed].
 func Relay(ctx context.Context, t *engine.Thread, o Options) (Summary, error) {
 	if err := lock.Mkdir(filepath.Join(t.Dir(), "run")); err != nil {
 		return Summary{}, err

@@ -57,8 +57,8 @@ func ReadSettings(tx *engine.Tx) (Settings, error) {
 
 // WriteSettings stores the settings, for all who use the thread from then on.
 //
-// It returns engine.ErrInvalid for attempts below 1, and for times that are negative
-// or, other than Timeout, 0.
+// It returns [engine.ErrInvalid] for attempts below 1, and for times that are
+// negative or, other than Timeout, 0.
 func WriteSettings(tx *engine.Tx, s Settings) error {
 	if s.MaxAttempts < 1 || s.Backoff <= 0 || s.MaxBackoff < s.Backoff || s.DedupeWindow <= 0 || s.Timeout < 0 {
 		return fmt.Errorf("%w: attempts and times of the outbox are positive, and the longest wait is not below the first", engine.ErrInvalid)

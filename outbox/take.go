@@ -19,8 +19,8 @@ var rowMembers = []string{"event_id", "event_type", "occurred_at", "trace_id", "
 // object gives its members, any other payload is the member of that name; other
 // columns of the names of members take precedence unless they are null. occurred_at
 // is created_at where there is none. A row without a dedupe_key is the same as
-// another one only by its event_id, and key names it where it has none of its own:
-// "" refuses it then. The error wraps event.ErrInvalid.
+// another one only by its event_id, and key names it where it has none of its own: ""
+// refuses it then. The error wraps [event.ErrInvalid].
 func MessageOfRow(values map[string]any, key string) (m Message, err error) {
 	var members []Member
 	put := func(name string, value json.RawMessage) {

@@ -6,18 +6,6 @@ import (
 	"time"
 )
 
-// # Records of fields
-//
-// The records of subscriptions, deliveries, failures and schedules consist of fields,
-// each of them
-//
-//	tag     uvarint
-//	length  uvarint
-//	value
-//
-// A field that is missing is 0 or empty; numbers and times have 8 bytes, big-endian,
-// times are milliseconds since 1970.
-
 func appendField(b []byte, tag uint64, value string) []byte {
 	b = binary.AppendUvarint(b, tag)
 	b = binary.AppendUvarint(b, uint64(len(value)))

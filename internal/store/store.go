@@ -12,6 +12,18 @@
 // share of these is given to them as a [Logic].
 //
 // Package storetest holds what every store must do.
+//
+// # Records of fields
+//
+// The records of subscriptions, deliveries, failures and schedules consist of fields,
+// each of them
+//
+//	tag     uvarint
+//	length  uvarint
+//	value
+//
+// A field that is missing is 0 or empty; numbers and times have 8 bytes, big-endian,
+// times are milliseconds since 1970.
 package store
 
 import (
