@@ -1,0 +1,273 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"thread/event"
+	"thread/internal/store"
+)
+
+// plain is a logic that does nothing besides storing.
+type plain struct{}
+
+type plainSession struct{ tx store.Tx }
+
+func (plain) Begin(tx store.Tx) store.Session                     { return plainSession{tx} }
+func (plain) BeforeBatch(context.Context) error                   { return nil }
+func (plain) Subscribed(store.Tx) bool                            { return false }
+func (plain) DropAfter(store.Tx, int64, int) (more bool, _ error) { return false, nil }
+func (plainSession) Before() error                                { return nil }
+func (plainSession) After() error                                 { return nil }
+func (plainSession) Ended()                                       {}
+func (s plainSession) Push(d *event.Draft, createdAt string) (event.Event, bool, error) {
+	e, err := s.tx.Append(d, createdAt)
+	return e, false, err
+}
+
+var drafts = []event.Draft{{Source: "s", Type: "t", Content: "x"}}
+
+func count(t *testing.T, s store.Store) (n int64) {
+	t.Helper()
+	if err := s.View(context.Background(), func(tx store.Tx) error { n = tx.State().Count; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// faulty is a connection that is cut after so many bytes of answers, or at a COMMIT:
+// before it or after it has gone out.
+type faulty struct {
+	net.Conn
+	bytes         *atomic.Int64 // that are left
+	before, after bool
+	cut           atomic.Bool
+}
+
+func (f *faulty) Read(b []byte) (int, error) {
+	left := f.bytes.Load()
+	if left <= 0 || f.cut.Load() {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := f.Conn.Read(b[:min(int64(len(b)), left)])
+	f.bytes.Add(int64(-n))
+	return n, err
+}
+
+func (f *faulty) Write(b []byte) (int, error) {
+	if commits := bytes.Contains(b, []byte("commit\x00")); commits && (f.before || f.after) {
+		f.cut.Store(true)
+		if f.before {
+			return 0, io.ErrClosedPipe
+		}
+	}
+	return f.Conn.Write(b)
+}
+
+func fault(f *faulty) func(c *pgxpool.Config) {
+	return func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.TLSConfig, c.ConnConfig.Fallbacks = nil, nil // COMMIT is to be seen
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &faulty{Conn: conn, bytes: f.bytes, before: f.before, after: f.after}, nil
+		}
+	}
+}
+
+func left(n int64) *atomic.Int64 {
+	var a atomic.Int64
+	a.Store(n)
+	return &a
+}
+
+// A connection that is cut at any byte is an error or the whole answer, never less of it.
+func TestCutReading(t *testing.T) {
+	config := newSchema(t)
+	thread := newThread(t, config)
+	s := opened(t, config, thread, plain{}, nil)
+	ds := make([]event.Draft, 1500)
+	for i := range ds {
+		ds[i] = event.Draft{Source: fmt.Sprint("s", i%7), Type: "t", Content: strings.Repeat("x", i%50)}
+	}
+	ds[700].Content = strings.Repeat("long", shortContent)
+	ctx := context.Background()
+	if _, err := s.Push(ctx, ds); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Update(ctx, func(u store.Session) error {
+		for i := range 200 {
+			if err := u.(plainSession).tx.Put(store.Dead, fmt.Append(nil, i), nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		events  []event.Event
+		letters []string
+		ids     int
+	}
+	read := func(bytes *atomic.Int64) (a answer, err error) {
+		s := opened(t, config, thread, plain{}, fault(&faulty{bytes: bytes}))
+		defer s.Close()
+		err = s.View(ctx, func(tx store.Tx) error {
+			var err error
+			if a.events, _, err = tx.Page(store.Scan{Selection: store.NewSelection(nil, nil), Upto: math.MaxInt64}, math.MaxInt64, nil); err != nil {
+				return err
+			}
+			// Errors that are passed over come to light at the end.
+			_ = tx.Descend(store.Dead, nil, func(k, _ []byte) (bool, error) {
+				a.letters = append(a.letters, string(k))
+				return true, nil
+			})
+			_ = tx.EventsAfter(0, func(*event.Event) error { a.ids++; return nil })
+			return nil
+		})
+		return a, err
+	}
+	all := left(math.MaxInt64)
+	want, err := read(all)
+	if err != nil || len(want.events) != len(ds) || len(want.letters) != 200 || want.ids != len(ds) {
+		t.Fatalf("%d events, %d letters: %v", len(want.events), len(want.letters), err)
+	}
+	total := math.MaxInt64 - all.Load()
+	r, cut := rand.New(rand.NewPCG(5, 6)), 0
+	for range 100 {
+		at := r.Int64N(total)
+		got, err := read(left(at))
+		if err != nil {
+			cut++
+		} else if !reflect.DeepEqual(got, want) {
+			t.Errorf("cut at byte %d of %d: %d events, %d letters, and no error", at, total, len(got.events), len(got.letters))
+		}
+	}
+	if cut < 90 {
+		t.Errorf("of 100 cuts %d were noticed", cut)
+	}
+}
+
+// Who is cut at COMMIT does not know what became of it, and is told so.
+func TestCutAtCommit(t *testing.T) {
+	config := newSchema(t)
+	for name, f := range map[string]*faulty{"before": {before: true}, "after": {after: true}} {
+		t.Run(name, func(t *testing.T) {
+			thread := newThread(t, config)
+			f.bytes = left(math.MaxInt64)
+			s := opened(t, config, thread, plain{}, fault(f))
+			if _, err := s.Push(context.Background(), drafts); !errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("got %v", err)
+			}
+			// Behind the lock it is settled.
+			other, n := opened(t, config, thread, plain{}, nil), int64(0)
+			if err := other.Update(context.Background(), func(u store.Session) error {
+				n = u.(plainSession).tx.State().Count
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if want := map[bool]int64{true: 0, false: 1}[f.before]; n != want {
+				t.Errorf("%d events, want %d", n, want)
+			}
+		})
+	}
+}
+
+// What is cut earlier was not stored, which is known, though fn passes over the error.
+func TestCutInside(t *testing.T) {
+	config := newSchema(t)
+	s := opened(t, config, newThread(t, config), plain{}, nil)
+	cut := func(x store.Tx) error {
+		if _, err := x.Append(&drafts[0], "2026-03-18T10:30:00.123Z"); err != nil {
+			return err
+		}
+		if err := x.(*tx).exec("SELECT pg_terminate_backend(pg_backend_pid())"); err == nil {
+			t.Error("the connection still stands")
+		}
+		_ = x.Ascend(store.Dead, nil, func(_, _ []byte) (bool, error) { return true, nil })
+		return nil
+	}
+	if err := s.View(context.Background(), func(x store.Tx) error {
+		_ = x.(*tx).exec("SELECT pg_terminate_backend(pg_backend_pid())")
+		return nil
+	}); err == nil {
+		t.Error("a view that was cut is no error")
+	}
+	err := s.Update(context.Background(), func(u store.Session) error { return cut(u.(plainSession).tx) })
+	if err == nil || errors.Is(err, store.ErrUnknownOutcome) {
+		t.Errorf("got %v", err)
+	}
+	if n := count(t, s); n != 0 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// A standby that has not confirmed is a warning at COMMIT. Here a trigger gives one.
+func TestWarningAtCommit(t *testing.T) {
+	config := newSchema(t)
+	s := opened(t, config, newThread(t, config), plain{}, nil)
+	for _, sql := range []string{
+		"CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'not replicated'; RETURN NULL; END $$",
+		"CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION warn()",
+	} {
+		if _, err := s.pool.Exec(context.Background(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Push(context.Background(), drafts); !errors.Is(err, store.ErrUnknownOutcome) || !strings.Contains(err.Error(), "not replicated") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Who waits for the lock gives up after the timeout, or when the context ends.
+func TestBusy(t *testing.T) {
+	config := newSchema(t)
+	thread := newThread(t, config)
+	s, other := opened(t, config, thread, plain{}, nil), opened(t, config, thread, plain{}, nil)
+	why := errors.New("why")
+	if err := s.Update(context.Background(), func(store.Session) error {
+		other.lockTimeout = 50 * time.Millisecond
+		if _, err := other.Push(context.Background(), drafts); !errors.Is(err, store.ErrBusy) {
+			t.Errorf("got %v", err)
+		}
+		other.lockTimeout = time.Minute
+		ctx, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, why)
+		defer cancel()
+		if _, err := other.Push(ctx, drafts); !errors.Is(err, why) {
+			t.Errorf("got %v", err)
+		}
+		if n := count(t, other); n != 0 { // readers do not wait
+			t.Errorf("%d events", n)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Push(context.Background(), drafts); err != nil {
+		t.Error(err)
+	}
+	if n := count(t, other); n != 1 {
+		t.Errorf("%d events", n)
+	}
+	if err := opened(t, config, "none", plain{}, nil).View(context.Background(), func(store.Tx) error { return nil }); !errors.Is(err, store.ErrNotThread) {
+		t.Errorf("no thread: %v", err)
+	}
+}
