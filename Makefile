@@ -28,7 +28,7 @@ GOLANGCI      = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0
 STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build bridge test-bridge torture-bridge test bundled race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo renamed
+.PHONY: help build bridge test-bridge torture-bridge test-net test bundled race planted crash power fuzz bench compare lint golangci tidy-check dist-lite dist dist-check small-flags api vuln qemu demo renamed
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,10 +92,14 @@ test-bridge: ## Run the tests of the module bridge; NATS must run on 127.0.0.1:4
 torture-bridge: ## Kill thread-bridge KILLS times on each source
 	cd bridge && THREAD_BRIDGE_BROKERS=1 THREAD_KILLS=$(KILLS) go test -count 1 -timeout 60m -v -run TestKill ./torture
 
+test-net: ## Run the tests of the module net; PostgreSQL must run on 127.0.0.1:5432, or where THREAD_POSTGRES says
+	cd net && go vet ./... && THREAD_POSTGRES="$${THREAD_POSTGRES:-1}" go test -count 1 ./...
+
 tidy-check: ## Check that go.mod and go.sum are what the imports need
 	go mod tidy -diff
 	cd compare && go mod tidy -diff
 	cd bridge && go mod tidy -diff
+	cd net && go mod tidy -diff
 	go mod verify
 
 dist-lite: ## Build dist/ with thread alone for linux amd64, arm64 and arm/v6 and check the sizes
