@@ -245,12 +245,14 @@ func TestBusy(t *testing.T) {
 	why := errors.New("why")
 	if err := s.Update(context.Background(), func(store.Session) error {
 		other.lockTimeout = 50 * time.Millisecond
-		if _, err := other.Push(context.Background(), drafts); !errors.Is(err, store.ErrBusy) {
+		long, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if _, err := other.Push(long, drafts); !errors.Is(err, store.ErrBusy) {
 			t.Errorf("got %v", err)
 		}
 		other.lockTimeout = time.Minute
-		ctx, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, why)
-		defer cancel()
+		ctx, stop := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, why)
+		defer stop()
 		if _, err := other.Push(ctx, drafts); !errors.Is(err, why) {
 			t.Errorf("got %v", err)
 		}

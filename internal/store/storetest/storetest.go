@@ -30,6 +30,7 @@ func Run(t *testing.T, make Maker) {
 	for name, test := range map[string]func(t *testing.T, open func(l store.Logic) store.Store){
 		"dense ids, nothing skipped by a live reader": denseIDs,
 		"all or nothing":           atomic,
+		"a view is one moment":     oneMoment,
 		"own writes in byte order": records,
 		"dedupe":                   dedupe,
 		"what is due comes first":  due,
@@ -267,6 +268,51 @@ func atomic(t *testing.T, open func(l store.Logic) store.Store) {
 		}
 		return nil
 	})
+}
+
+// oneMoment changes an event and a record together: no reader sees one without the other.
+func oneMoment(t *testing.T, open func(l store.Logic) store.Store) {
+	s, reader := open(&logic{}), open(&logic{})
+	const updates = 100
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range updates {
+			d := draft("x")
+			if err := write(s, func(tx store.Tx) error {
+				e, err := tx.Append(&d, at)
+				if err != nil {
+					return err
+				}
+				return tx.Put("mine", []byte("k"), binary.BigEndian.AppendUint64(nil, uint64(e.ID)))
+			}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	last := int64(0)
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		view(t, reader, func(tx store.Tx) error {
+			first, err := tx.Get("mine", []byte("k"))
+			head, events := tx.State().Head, int64(0)
+			eerr := tx.EventsAfter(0, func(*event.Event) error { events++; return nil })
+			second, serr := tx.Get("mine", []byte("k"))
+			if id(first) != head || events != head || id(second) != head || head < last {
+				t.Fatalf("record %d, state %d, %d events, record %d, after %d", id(first), head, events, id(second), last)
+			}
+			last = head
+			return errors.Join(err, eerr, serr)
+		})
+	}
+	if last != updates {
+		t.Errorf("the last view saw %d of %d updates", last, updates)
+	}
 }
 
 func records(t *testing.T, open func(l store.Logic) store.Store) {
