@@ -256,8 +256,8 @@ func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) (err error) {
 }
 
 // dueRetries sets d.Retried, and d.First to the first dead letter that was sent
-// back and is to be given out again, now or later. With after > 0 nobody asks for
-// old events.
+// back and is to be given out again, now or later. With after > 0 the caller
+// does not ask for old events.
 func (tx *Tx) dueRetries(d *Due, after int64) error {
 	state, err := tx.delivery(d.Consumer)
 	if err != nil {

@@ -139,7 +139,7 @@ func (tx *Tx) putKey(r *store.KeyRecord, key []byte) error {
 const sweepAtLeast = 64
 
 // sweepKeys deletes some of the expired keys. Every transaction that pushes does
-// so at its end, whoever pushes in it.
+// so at its end, also one of Update.
 func (tx *Tx) sweepKeys() error {
 	now := tx.now().UnixMilli()
 	_, err := tx.dropKeys(func(at, _ int64) (drop, more bool) { return at <= now, at <= now }, sweepAtLeast+2*tx.keyed, false)

@@ -96,9 +96,9 @@ func WithClock(now func() time.Time) Option { return func(o *options) { o.Now = 
 func WithOnRelease(fn func(source string)) Option { return func(o *options) { o.onRelease = fn } }
 
 // WithFileCheck sets a function that is shown the open events.db before a call uses
-// it, and whose error the call returns. Whoever can write the directory can put
-// another file there at any time; what was checked by its path may be another one
-// by then.
+// it, and whose error the call returns. Anyone who can write to the
+// directory can replace the file at any time, so that a check by its path may have
+// seen another one.
 func WithFileCheck(fn func(os.FileInfo) error) Option {
 	return func(o *options) { o.CheckFile = fn }
 }

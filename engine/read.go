@@ -40,8 +40,8 @@ func (q *Query) compile() (*filter.Filter, int64, error) {
 	return f, q.Limit, err
 }
 
-// Peek returns the selected events, in id order unless q says otherwise. It changes nothing and works on
-// a read-only medium.
+// Peek returns the selected events, in id order unless q says otherwise. It changes
+// nothing and works on a read-only medium.
 //
 // Peek returns [*filter.Error] for an invalid filter, an error that wraps
 // [filter.ErrRuntime] when it fails on an event, [ErrInvalid] and [ErrBusy].

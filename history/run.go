@@ -380,7 +380,7 @@ func (r *Run) BeatOnce(ctx context.Context) error {
 	return errors.Join(err, r.keep())
 }
 
-// keep touches the beat of the run. Whoever deleted run/ took the lock with it: a
+// keep touches the beat of the run. If run/ was deleted, the lock went with it: a
 // supervised run takes the new one.
 func (r *Run) keep() error {
 	r.mu.Lock()

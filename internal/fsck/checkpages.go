@@ -89,12 +89,12 @@ func (c *checker) open() error {
 	} else if !os.SameFile(p.first, info) {
 		return errReplaced
 	}
-	two := disk.ReadMetas(p.f)
-	found := two.Whole()
+	metas := disk.ReadMetas(p.f)
+	found := metas.Valid()
 	if len(found) == 0 {
 		return fmt.Errorf("%w: both meta pages", engine.ErrCorrupt)
 	}
-	if err := two.Fault(); err != nil {
+	if err := metas.Fault(); err != nil {
 		c.fault("meta pages", strings.TrimPrefix(err.Error(), engine.ErrCorrupt.Error()+": "))
 	}
 	pages, err := disk.NewPageFile(p.f, int64(found[0].PageSize))

@@ -158,9 +158,9 @@ func (s *salvage) database(ctx context.Context) (err error) {
 	case err != nil:
 		s.problem("%v", err)
 	}
-	two := disk.ReadMetas(s.f)
-	found := two.Whole()
-	s.badMetas = two.Fault() != nil
+	metas := disk.ReadMetas(s.f)
+	found := metas.Valid()
+	s.badMetas = metas.Fault() != nil
 	pageSize := int64(disk.PageBytes)
 	if len(found) > 0 {
 		pageSize = int64(found[0].PageSize)

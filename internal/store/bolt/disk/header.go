@@ -53,7 +53,7 @@ func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool) {
 	return m, order.Uint32(b[:]) == BoltMagic && order.Uint64(b[BoltMetaSummed:]) == sum.Sum64()
 }
 
-// CheckMagic looks at no more than the first bytes of events.db. It needs no
+// CheckMagic reads no more than the first bytes of events.db. It needs no
 // lock, because they never change.
 func CheckMagic(f *os.File) error {
 	info, err := f.Stat()
@@ -78,24 +78,24 @@ func CheckMagic(f *os.File) error {
 	return nil
 }
 
-// CheckHeader looks at the start of events.db before bbolt maps it, since bbolt
+// CheckHeader checks the start of events.db before bbolt maps it, since bbolt
 // makes a new database out of an empty file, crashes on a short one, and goes back
 // to the older meta page when the newer one is damaged.
 func CheckHeader(f *os.File) error {
-	two, err := ReadHeader(f)
+	metas, err := ReadHeader(f)
 	if err != nil {
 		return err
 	}
-	if err := two.Fault(); err != nil {
+	if err := metas.Fault(); err != nil {
 		return err
 	}
-	return checkFreelist(f, &two)
+	return checkFreelist(f, &metas)
 }
 
-// checkFreelist looks at the header of the page with the free list: a commit frees
+// checkFreelist checks the header of the page with the free list: a commit frees
 // that page with as many behind it as it says it has.
-func checkFreelist(f *os.File, two *metaPair) error {
-	m, _ := two.newest()
+func checkFreelist(f *os.File, metas *metaPair) error {
+	m, _ := metas.newest()
 	if m.Freelist == math.MaxUint64 {
 		return nil // bbolt can do without
 	}
@@ -112,38 +112,38 @@ func checkFreelist(f *os.File, two *metaPair) error {
 	return nil
 }
 
-// ReadHeader is checkHeader for those who can do with one whole meta page.
-func ReadHeader(f *os.File) (two metaPair, err error) {
+// ReadHeader is CheckHeader for callers that need only one valid meta page.
+func ReadHeader(f *os.File) (metas metaPair, err error) {
 	if err := CheckMagic(f); err != nil {
-		return two, err
+		return metas, err
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return two, err
+		return metas, err
 	}
-	two = ReadMetas(f)
-	newest, found := two.newest()
+	metas = ReadMetas(f)
+	newest, found := metas.newest()
 	if !found {
 		var b [4]byte
 		if _, err := f.ReadAt(b[:], PageHeaderBytes); err != nil {
-			return two, err
+			return metas, err
 		}
 		switch magic := binary.NativeEndian.Uint32(b[:]); {
 		case bits.ReverseBytes32(magic) == BoltMagic:
-			return two, store.ErrByteOrder
+			return metas, store.ErrByteOrder
 		case magic == BoltMagic:
-			return two, fmt.Errorf("%w: both meta pages", store.ErrCorrupt)
+			return metas, fmt.Errorf("%w: both meta pages", store.ErrCorrupt)
 		}
-		return two, store.ErrNotDatabase
+		return metas, store.ErrNotDatabase
 	}
 	if newest.PageSize < 512 || newest.PageSize > maxBoltPageSize {
-		return two, fmt.Errorf("%w: page size %d", store.ErrCorrupt, newest.PageSize)
+		return metas, fmt.Errorf("%w: page size %d", store.ErrCorrupt, newest.PageSize)
 	}
 	if size := uint64(info.Size()); newest.Pages > size/newest.PageSize {
-		return two, fmt.Errorf("%w: cut short, %d bytes of %d", store.ErrCorrupt, size, newest.Pages*newest.PageSize)
+		return metas, fmt.Errorf("%w: cut short, %d bytes of %d", store.ErrCorrupt, size, newest.Pages*newest.PageSize)
 	}
 	if MaxDatabaseBytes != 0 && info.Size() > MaxDatabaseBytes {
-		return two, fmt.Errorf("%w: %d bytes", store.ErrTooLarge, info.Size())
+		return metas, fmt.Errorf("%w: %d bytes", store.ErrTooLarge, info.Size())
 	}
-	return two, nil
+	return metas, nil
 }

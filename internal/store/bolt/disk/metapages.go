@@ -19,44 +19,44 @@ import (
 // process does not, because it is one write. So a damaged one is damage, and is
 // said to be, by readers and writers alike; Repair goes on from there.
 
-// metaPair is the two meta pages; ok says which of them are whole.
+// metaPair is the two meta pages; ok says which of them are valid.
 type metaPair struct {
 	Metas [2]Meta
 	ok    [2]bool
 }
 
 // ReadMetas reads both meta pages. The second begins one page after the first,
-// which knows the size of a page, if it is whole.
-func ReadMetas(r io.ReaderAt) (two metaPair) {
-	two.Metas[0], two.ok[0] = readBoltMeta(r, 0)
-	if two.ok[0] {
-		two.Metas[1], two.ok[1] = readBoltMeta(r, int64(two.Metas[0].PageSize))
-		return two
+// which knows the size of a page, if that is valid.
+func ReadMetas(r io.ReaderAt) (metas metaPair) {
+	metas.Metas[0], metas.ok[0] = readBoltMeta(r, 0)
+	if metas.ok[0] {
+		metas.Metas[1], metas.ok[1] = readBoltMeta(r, int64(metas.Metas[0].PageSize))
+		return metas
 	}
 	for _, off := range [...]int64{PageBytes, 1 << 10, 2 << 10, 8 << 10, 16 << 10, 32 << 10, maxBoltPageSize} {
-		if two.Metas[1], two.ok[1] = readBoltMeta(r, off); two.ok[1] {
+		if metas.Metas[1], metas.ok[1] = readBoltMeta(r, off); metas.ok[1] {
 			break
 		}
 	}
-	return two
+	return metas
 }
 
 // newest returns the meta page of the latest transaction, not found when neither
-// is whole.
-func (two *metaPair) newest() (m Meta, found bool) {
-	for i := range two.Metas {
-		if two.ok[i] && (!found || two.Metas[i].Txid > m.Txid) {
-			m, found = two.Metas[i], true
+// is valid.
+func (metas *metaPair) newest() (m Meta, found bool) {
+	for i := range metas.Metas {
+		if metas.ok[i] && (!found || metas.Metas[i].Txid > m.Txid) {
+			m, found = metas.Metas[i], true
 		}
 	}
 	return m, found
 }
 
-// Whole returns the meta pages that can be used, the newest first.
-func (two *metaPair) Whole() (found []Meta) {
-	for i, m := range two.Metas {
+// Valid returns the meta pages that can be used, the newest first.
+func (metas *metaPair) Valid() (found []Meta) {
+	for i, m := range metas.Metas {
 		switch {
-		case !two.ok[i] || m.PageSize < 512 || m.PageSize > maxBoltPageSize:
+		case !metas.ok[i] || m.PageSize < 512 || m.PageSize > maxBoltPageSize:
 		case len(found) > 0 && m.Txid > found[0].Txid:
 			found = []Meta{m, found[0]}
 		default:
@@ -66,18 +66,18 @@ func (two *metaPair) Whole() (found []Meta) {
 	return found
 }
 
-// Fault returns ErrCorrupt unless the two are what a commit leaves.
-func (two *metaPair) Fault() error {
-	for i, ok := range two.ok {
+// Fault returns ErrCorrupt unless the pair is what a commit leaves.
+func (metas *metaPair) Fault() error {
+	for i, ok := range metas.ok {
 		if !ok {
 			return fmt.Errorf("%w: meta page %d cannot be read, the last change may be lost", store.ErrCorrupt, i)
 		}
 	}
-	a, b := two.Metas[0].Txid, two.Metas[1].Txid
+	a, b := metas.Metas[0].Txid, metas.Metas[1].Txid
 	switch older, newer := min(a, b), max(a, b); {
 	case newer-older == 1:
 		return nil
-	case newer-older == 2 && two.Metas[newer%2].Txid == newer:
+	case newer-older == 2 && metas.Metas[newer%2].Txid == newer:
 		// A copy that bbolt's Tx.WriteTo made has the newer one always in page 0, and
 		// its first commit may write over it.
 		return nil
@@ -88,7 +88,7 @@ func (two *metaPair) Fault() error {
 // Committed returns the id of the newest transaction in the file, 0 if that
 // cannot be read.
 func Committed(f io.ReaderAt) (txid uint64) {
-	two := ReadMetas(f)
-	m, _ := two.newest()
+	metas := ReadMetas(f)
+	m, _ := metas.newest()
 	return m.Txid
 }
