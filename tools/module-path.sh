@@ -12,6 +12,6 @@ if [[ $# != 1 || $1 != */* ]]; then
 fi
 old=$(go list -m) new=$1
 git ls-files '*.go' '*.patch' | xargs sed -i "s#\"$old/#\"$new/#g"
-sed -i -E "s#^(module |replace |\t)$old([/ ]|\$)#\1$new\2#" go.mod compare/go.mod
+sed -i -E "s#^(module |replace |\t)$old([/ ]|\$)#\1$new\2#" go.mod compare/go.mod bridge/go.mod net/go.mod
 sed -i "s#(\*$old/#(*$new/#" .golangci.yml
 gofmt -w $(git diff --name-only -- '*.go')
