@@ -35,9 +35,14 @@ func (tx *tx) read(s span, most int) ([]found, error) {
 	if err := tx.flush(); err != nil {
 		return nil, err
 	}
-	return rows(tx, `SELECT id, created_at, series, CASE WHEN $5 AND octet_length(content) <= $6 THEN content END FROM events
-		WHERE thread = $1 AND id > $2 AND id <= $3 AND ($4::bigint[] IS NULL OR series = ANY ($4)) ORDER BY id LIMIT $7`,
-		[]any{tx.store.thread, max(s.after, tx.floor), s.upto, s.series, s.contents, shortContent, most},
+	// Two statements, so that the plan for all events is the primary key from one end to
+	// the other.
+	where, args := "", []any{tx.store.thread, max(s.after, tx.floor), s.upto, s.contents, shortContent, most}
+	if s.series != nil {
+		where, args = "AND series = ANY ($7)", append(args, s.series)
+	}
+	return rows(tx, `SELECT id, created_at, series, CASE WHEN $4 AND octet_length(content) <= $5 THEN content END FROM events
+		WHERE thread = $1 AND id > $2 AND id <= $3 `+where+` ORDER BY id LIMIT $6`, args,
 		func(r pgx.CollectableRow) (f found, err error) {
 			err = r.Scan(&f.id, &f.createdAt, &f.series, &f.content)
 			return f, err

@@ -43,6 +43,8 @@ func open(config *pgxpool.Config, thread string, l store.Logic, change func(*pgx
 			p.CustomData()[noticeKey] = n.Message
 		}
 	}
+	// Of a table that was not analyzed yet it would read and sort all, for each page.
+	c.ConnConfig.RuntimeParams["enable_bitmapscan"] = "off"
 	if change != nil {
 		change(c)
 	}
