@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,9 +139,11 @@ func TestFollowEnds(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
+			var begun sync.WaitGroup
 			if tt.begun != nil {
-				go tt.begun(th, cancel)
+				begun.Go(func() { tt.begun(th, cancel) })
 			}
+			defer begun.Wait() // before the directory goes
 			ended := false
 			for _, err := range th.Follow(ctx, tt.after, tt.filter) {
 				if ended {
