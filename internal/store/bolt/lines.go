@@ -37,35 +37,23 @@ func (t *Store) LockLines(ctx context.Context, fn func() error) error {
 // the exclusive lock and in a write transaction. Where the file ends is noted in it,
 // unless fn returns an error.
 func (t *Store) ReplaceLines(ctx context.Context, fn func(tx store.Tx) (jsonlog.Position, error)) error {
-	db, err := t.open(ctx, lock.Exclusive)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return Guard(func() error {
-		if err := t.clearBeyondHead(db); err != nil {
-			return err
-		}
-		b, err := db.Begin(true)
-		if err != nil {
-			return err
-		}
-		defer b.Rollback()
-		tx, err := newTx(t, b)
-		if err != nil {
-			return err
-		}
+	return t.writeAlone(ctx, func(tx *Tx) error {
 		log, err := fn(tx)
-		if err != nil {
-			return err
+		if err == nil {
+			tx.st.Log, tx.changed = log, true
 		}
-		tx.st.Log, tx.changed = log, true
-		return tx.commit(db, true)
+		return err
 	})
 }
 
 // SetLogStart stores where the thread's part of events*.jsonl begins.
 func (t *Store) SetLogStart(ctx context.Context, s disk.LogStart) error {
+	return t.writeAlone(ctx, func(tx *Tx) error { return index.Put(tx.meta, disk.KeyLines, s.Encode()) })
+}
+
+// writeAlone runs fn in a write transaction of its own, without the thread's logic and
+// the queue of writes, and commits unless fn returns an error.
+func (t *Store) writeAlone(ctx context.Context, fn func(tx *Tx) error) error {
 	db, err := t.open(ctx, lock.Exclusive)
 	if err != nil {
 		return err
@@ -84,7 +72,7 @@ func (t *Store) SetLogStart(ctx context.Context, s disk.LogStart) error {
 		if err != nil {
 			return err
 		}
-		if err := index.Put(tx.meta, disk.KeyLines, s.Encode()); err != nil {
+		if err := fn(tx); err != nil {
 			return err
 		}
 		return tx.commit(db, true)
