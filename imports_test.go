@@ -24,45 +24,64 @@ var permitted = map[string]string{
 
 	"thread/internal/durable":  "",
 	"thread/internal/duration": "",
+	"thread/internal/progress": "",
 
-	"thread/internal/bugs":     "", // for tests only
-	"thread/internal/target":   "golang.org/x/sys",
-	"thread/internal/programs": "",
+	"thread/internal/bugs":       "",                                // for tests only
+	"thread/internal/testcert":   "",                                // for tests only
+	"thread/internal/scripttest": "github.com/rogpeppe/go-internal", // for tests only
+	"thread/internal/target":     "golang.org/x/sys",
+	"thread/internal/pipe":       "",
+	"thread/internal/programs":   "",
+	"thread/internal/lanes":      "",
+	"thread/internal/apptable":   "",
 
 	"thread/filter":         "thread/event",
 	"thread/index":          "go.etcd.io/bbolt",
 	"thread/jsonlog":        "thread/event thread/internal/durable thread/lock gopkg.in/natefinch/lumberjack.v2",
-	"thread/lane":           "",
+	"thread/lane":           "thread/internal/lanes",
 	"thread/internal/watch": "github.com/fsnotify/fsnotify",
 
 	"thread/internal/store":           "thread/event thread/filter thread/index",
 	"thread/internal/store/storetest": "thread/event thread/filter thread/internal/store", // tests only
 	"thread/internal/store/bolt/disk": "thread/event thread/index thread/internal/store thread/jsonlog",
-	"thread/internal/store/bolt":      "thread/event thread/filter thread/index thread/internal/durable thread/internal/store thread/internal/store/bolt/disk thread/internal/target thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
+	"thread/internal/store/bolt":      "thread/event thread/filter thread/index thread/internal/durable thread/internal/progress thread/internal/store thread/internal/store/bolt/disk thread/internal/target thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
 
-	"thread/engine": "thread/event thread/filter thread/index thread/internal/duration thread/internal/store thread/internal/store/bolt thread/internal/watch thread/lock github.com/robfig/cron/v3",
+	"thread/engine": "thread/event thread/filter thread/index thread/internal/duration thread/internal/progress thread/internal/store thread/internal/store/bolt thread/jsonlog thread/internal/watch thread/lock github.com/robfig/cron/v3",
 
-	"thread/internal/fsck": "thread/engine thread/event thread/index thread/internal/durable thread/internal/store thread/internal/store/bolt thread/internal/store/bolt/disk thread/jsonlog thread/lock",
+	"thread/internal/backup": "thread/engine thread/internal/durable thread/internal/fsck thread/internal/store thread/internal/store/bolt thread/lock golang.org/x/sys",
+	"thread/internal/fsck":   "thread/engine thread/event thread/index thread/internal/durable thread/internal/progress thread/internal/store thread/internal/store/bolt thread/internal/store/bolt/disk thread/jsonlog thread/lock",
 
-	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
-	"thread/internal/consume":  "thread/engine thread/internal/duration thread/internal/watch",
-	"thread/compat":            "thread/engine thread/event thread/filter thread/internal/durable thread/internal/store thread/internal/target thread/internal/watch thread/jsonlog thread/lock modernc.org/sqlite",
+	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/durable thread/internal/lanes thread/internal/pipe thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
+	"thread/internal/consume":  "thread/engine thread/event thread/internal/duration thread/internal/lanes thread/internal/pipe thread/internal/watch",
+	"thread/internal/jsonform": "thread/engine thread/event thread/filter thread/internal/dispatch",
+	"thread/compat":            "thread/engine thread/event thread/filter thread/history thread/internal/apptable thread/internal/durable thread/internal/historymirror thread/internal/store thread/internal/target thread/jsonlog thread/lock modernc.org/sqlite",
 
 	"thread/handlers": "thread/engine thread/internal/dispatch",
 	"thread/history":  "thread/engine thread/event thread/internal/watch thread/lock",
 	"thread/outbox":   "thread/engine thread/event thread/internal/watch thread/lock",
 
+	"thread/internal/historymirror":            "thread/event thread/history thread/internal/watch",
+	"thread/internal/historymirror/mirrortest": "thread/engine thread/history thread/internal/historymirror pgregory.net/rapid", // tests only
+
 	"thread/internal/systemd": "github.com/coreos/go-systemd/v22/daemon",
 
-	"thread/internal/serve": "thread/engine thread/event thread/internal/dispatch thread/internal/watch thread/lane thread/lock github.com/prometheus/client_golang golang.org/x/sys",
+	"thread/internal/api":  "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration",
+	"thread/internal/page": "thread/engine thread/event thread/filter thread/history thread/internal/dispatch thread/internal/jsonform",
+
+	"thread/internal/mcp": "thread/engine thread/event thread/internal/dispatch thread/internal/duration thread/internal/jsonform github.com/modelcontextprotocol/go-sdk",
+
+	"thread/internal/serve": "thread/engine thread/event thread/history thread/internal/api thread/internal/dispatch thread/internal/lanes thread/internal/page thread/internal/programs thread/internal/watch thread/lane thread/lock github.com/prometheus/client_golang golang.org/x/sys",
 
 	"thread/internal/cli": "thread/engine thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/store thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 
-	"thread/internal/verb/core":    "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/fsck thread/internal/target thread/internal/watch thread/jsonlog",
-	"thread/internal/verb/sqlite":  "thread/compat thread/engine thread/event thread/internal/cli thread/internal/durable thread/internal/target thread/outbox",
-	"thread/internal/verb/history": "thread/engine thread/event thread/history thread/internal/cli",
-	"thread/internal/verb/outbox":  "thread/engine thread/history thread/internal/cli thread/internal/dispatch thread/internal/watch thread/jsonlog thread/outbox",
-	"thread/internal/verb/serve":   "thread/event thread/internal/cli thread/internal/dispatch thread/internal/serve thread/internal/systemd thread/internal/target thread/lane github.com/coreos/go-systemd/v22/daemon gopkg.in/natefinch/lumberjack.v2",
+	"thread/internal/verb/core":          "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/fsck thread/internal/jsonform thread/internal/progress thread/internal/target thread/internal/watch thread/jsonlog",
+	"thread/internal/verb/sqlite":        "thread/compat thread/engine thread/history thread/internal/apptable thread/internal/cli thread/internal/durable thread/internal/target thread/internal/verb/mirror thread/internal/verb/take",
+	"thread/internal/verb/mirror":        "thread/history thread/internal/cli",
+	"thread/internal/verb/take":          "thread/engine thread/event thread/internal/apptable thread/internal/cli thread/outbox",
+	"thread/internal/verb/take/taketest": "thread/engine thread/internal/verb/take thread/outbox", // tests only
+	"thread/internal/verb/history":       "thread/engine thread/event thread/history thread/internal/backup thread/internal/cli thread/internal/dispatch thread/internal/jsonform thread/internal/pipe thread/internal/target",
+	"thread/internal/verb/outbox":        "thread/engine thread/history thread/internal/cli thread/internal/dispatch thread/internal/watch thread/jsonlog thread/outbox",
+	"thread/internal/verb/serve":         "thread/engine thread/event thread/internal/cli thread/internal/dispatch thread/internal/jsonform thread/internal/mcp thread/internal/page thread/internal/programs thread/internal/serve thread/internal/systemd thread/internal/target thread/lane github.com/coreos/go-systemd/v22/daemon golang.org/x/term gopkg.in/natefinch/lumberjack.v2",
 
 	"thread/cmd/thread":         "thread/internal/cli thread/internal/verb",
 	"thread/cmd/thread-sqlite":  "thread/internal/cli thread/internal/verb/sqlite",
@@ -104,7 +123,7 @@ func TestProgramsLink(t *testing.T) {
 		"thread":         "net/http thread/compat thread/history thread/internal/serve thread/outbox modernc.org github.com/prometheus github.com/coreos",
 		"thread-history": "net/http thread/compat thread/internal/serve thread/outbox modernc.org github.com/prometheus github.com/coreos",
 		"thread-outbox":  "net/http thread/compat thread/internal/serve modernc.org github.com/prometheus github.com/coreos",
-		"thread-sqlite":  "net/http thread/history thread/internal/serve github.com/prometheus github.com/coreos",
+		"thread-sqlite":  "net/http thread/internal/serve github.com/prometheus github.com/coreos",
 		"thread-serve":   "thread/compat modernc.org",
 	} {
 		for _, dep := range goList(t, "-deps", "-f", "{{.ImportPath}}", "./cmd/"+program) {

@@ -165,7 +165,7 @@ func (l *lab) records() error {
 	if _, err := engine.Init(l.path("recorded")); err != nil {
 		return err
 	}
-	h, err := history.Open(ctx, l.path("recorded"), history.WithEngine(engine.WithLockWait(time.Minute)))
+	h, err := l.openRecorded()
 	if err != nil {
 		return err
 	}
@@ -207,26 +207,33 @@ func (l *lab) records() error {
 	return l.recordQueries(ctx, h, db, sessions)
 }
 
+func (l *lab) openRecorded() (*history.History, error) {
+	return history.Open(context.Background(), l.path("recorded"), history.WithEngine(engine.WithLockWait(time.Minute)))
+}
+
 // recordWrites compares transactions as an agent makes them.
 func (l *lab) recordWrites(h *history.History, db *sql.DB, stmts map[history.Entity]*sql.Stmt, sessions int, start time.Time) error {
 	next := 0
+	// What is written is made beforehand: to make it is no part of either side.
+	samples := make([][]history.Row, 64)
+	for i := range samples {
+		samples[i] = sessionRows(rand.N(sessions), start)
+	}
 	for _, w := range []struct {
 		what string
-		rows func(n int) []history.Row
+		rows func(all []history.Row) []history.Row
 	}{
-		{"one message", func(n int) []history.Row {
-			m := *sessionRows(n%sessions, start)[2].(*history.MessageRow)
+		{"one message", func(all []history.Row) []history.Row {
+			m := *all[2].(*history.MessageRow)
 			m.ID = fmt.Sprintf("new_%d", next)
 			return []history.Row{&m}
 		}},
-		{"the start of a run, with its session", func(n int) []history.Row {
-			all := sessionRows(n%sessions, start)
+		{"the start of a run, with its session", func(all []history.Row) []history.Row {
 			s, r := *all[0].(*history.SessionRow), *all[1].(*history.RunRow)
 			r.ID, r.Status, s.LastRunAt = fmt.Sprintf("run_new_%d", next), "running", time.Now()
 			return []history.Row{&r, &s}
 		}},
-		{"a step, a call of a tool and two messages", func(n int) []history.Row {
-			all := sessionRows(n%sessions, start)
+		{"a step, a call of a tool and two messages", func(all []history.Row) []history.Row {
 			s, t, a, b := *all[6].(*history.StepRow), *all[7].(*history.ToolCallRow), *all[2].(*history.MessageRow), *all[3].(*history.MessageRow)
 			s.ID, s.Seq, t.ID, a.ID, b.ID = fmt.Sprintf("s_%d", next), int64(1000+next), fmt.Sprintf("t_%d", next), fmt.Sprintf("a_%d", next), fmt.Sprintf("b_%d", next)
 			t.StepID = s.ID
@@ -235,14 +242,22 @@ func (l *lab) recordWrites(h *history.History, db *sql.DB, stmts map[history.Ent
 	} {
 		var rows []history.Row
 		m, err := alternate(2*l.rounds,
-			func() error { next++; rows = w.rows(rand.N(sessions)); return storeOurs(h, rows) },
+			func() error { next++; rows = w.rows(samples[next%len(samples)]); return storeOurs(h, rows) },
 			func() error { return storeTheirs(db, stmts, rows) })
 		if err != nil {
 			return err
 		}
 		l.paired("recording "+w.what, m[0], m[1], "(C, kept open)", 0.5)
 		m, err = alternate(l.rounds,
-			func() error { next++; rows = w.rows(rand.N(sessions)); return storeOurs(h, rows) },
+			func() error {
+				next++
+				rows = w.rows(samples[next%len(samples)])
+				h, err := l.openRecorded()
+				if err == nil {
+					err = errors.Join(storeOurs(h, rows), h.Close())
+				}
+				return err
+			},
 			func() error {
 				db, err := openSQLite("sqlite3", l.path("recorded.db"))
 				if err != nil {
@@ -271,27 +286,35 @@ func (l *lab) recordQueries(ctx context.Context, h *history.History, db *sql.DB,
 	tool := func() string { return fmt.Sprintf("tool%d", n%50) }
 	for _, q := range []struct {
 		what  string
-		ours  func() (int, error)
+		ours  func(h *history.History) (int, error)
 		where string
 		of    history.Entity
 		args  func() []any
 	}{
-		{"20 newest runs of a subject", func() (int, error) { return count(h.Runs(ctx, history.Query{Subject: subject(), Limit: 20})) },
+		{"20 newest runs of a subject", func(h *history.History) (int, error) {
+			return count(h.Runs(ctx, history.Query{Subject: subject(), Limit: 20}))
+		},
 			"initiator_ref = ? ORDER BY created_at DESC LIMIT 20", history.RunEntity, func() []any { return []any{subject()} }},
-		{"20 newest failed runs", func() (int, error) { return count(h.Runs(ctx, history.Query{Status: "failed", Limit: 20})) },
+		{"20 newest failed runs", func(h *history.History) (int, error) {
+			return count(h.Runs(ctx, history.Query{Status: "failed", Limit: 20}))
+		},
 			"status = ? ORDER BY heartbeat_at DESC LIMIT 20", history.RunEntity, func() []any { return []any{"failed"} }},
-		{"all runs of a session", func() (int, error) { return count(h.Runs(ctx, history.Query{Session: session()})) },
+		{"all runs of a session", func(h *history.History) (int, error) { return count(h.Runs(ctx, history.Query{Session: session()})) },
 			"session_id = ? ORDER BY created_at DESC", history.RunEntity, func() []any { return []any{session()} }},
-		{"all messages of a session", func() (int, error) { return count(h.Messages(ctx, history.Query{Session: session()})) },
+		{"all messages of a session", func(h *history.History) (int, error) {
+			return count(h.Messages(ctx, history.Query{Session: session()}))
+		},
 			"session_id = ? ORDER BY created_at", history.Message, func() []any { return []any{session()} }},
-		{"20 newest sessions of a subject", func() (int, error) { return count(h.Sessions(ctx, history.Query{Subject: subject(), Limit: 20})) },
+		{"20 newest sessions of a subject", func(h *history.History) (int, error) {
+			return count(h.Sessions(ctx, history.Query{Subject: subject(), Limit: 20}))
+		},
 			"subject_ref = ? ORDER BY created_at DESC LIMIT 20", history.Session, func() []any { return []any{subject()} }},
-		{"all steps of a run", func() (int, error) { return count(h.Steps(ctx, run())) },
+		{"all steps of a run", func(h *history.History) (int, error) { return count(h.Steps(ctx, run())) },
 			"run_id = ? ORDER BY seq", history.RunStep, func() []any { return []any{run()} }},
-		{"20 newest calls of a tool", func() (int, error) {
+		{"20 newest calls of a tool", func(h *history.History) (int, error) {
 			return count(h.ToolCalls(ctx, history.Query{Source: "native", Tool: tool(), Limit: 20}))
 		}, "source_type = 'native' AND tool_name = ? ORDER BY started_at DESC LIMIT 20", history.ToolCall, func() []any { return []any{tool()} }},
-		{"one run by its id", func() (int, error) { return 1, h.Get(ctx, new(history.RunRow), run()) },
+		{"one run by its id", func(h *history.History) (int, error) { return 1, h.Get(ctx, new(history.RunRow), run()) },
 			"id = ?", history.RunEntity, func() []any { return []any{run()} }},
 	} {
 		stmt, err := db.Prepare("SELECT " + historyColumns[q.of] + " FROM " + string(q.of) + " WHERE " + q.where)
@@ -300,7 +323,7 @@ func (l *lab) recordQueries(ctx context.Context, h *history.History, db *sql.DB,
 		}
 		var found, other int
 		m, err := alternate(3*l.rounds,
-			func() (err error) { n = rand.N(sessions); found, err = q.ours(); return err },
+			func() (err error) { n = rand.N(sessions); found, err = q.ours(h); return err },
 			func() (err error) { other, err = countTheirs(stmt, q.args()); return err },
 			func() error {
 				if found != other || found == 0 {
@@ -313,7 +336,15 @@ func (l *lab) recordQueries(ctx context.Context, h *history.History, db *sql.DB,
 		}
 		l.paired("looking up "+q.what, m[0], m[1], "(C, kept open)", 1)
 		m, err = alternate(l.rounds,
-			func() (err error) { n = rand.N(sessions); found, err = q.ours(); return err },
+			func() error {
+				n = rand.N(sessions)
+				h, err := l.openRecorded()
+				if err == nil {
+					found, err = q.ours(h)
+					err = errors.Join(err, h.Close())
+				}
+				return err
+			},
 			func() error {
 				db, err := openSQLite("sqlite3", l.path("recorded.db"))
 				if err != nil {

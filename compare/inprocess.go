@@ -167,14 +167,14 @@ func (l *lab) together() error {
 	return nil
 }
 
-// subscribeMany subscribes consumers whose filters match nothing.
-func subscribeMany(dir string, n int) error {
+// subscribeMany subscribes the consumers from first to n, whose filters match nothing.
+func subscribeMany(dir string, first, n int) error {
 	t, err := engine.Open(dir)
 	if err != nil {
 		return err
 	}
 	return t.Update(ctx, func(tx *engine.Tx) error {
-		for i := range n {
+		for i := first; i < n; i++ {
 			where := fmt.Sprintf("source LIKE 'team-%d:%%' AND type = 'message'", i)
 			if err := tx.Subscribe(engine.Subscription{Consumer: fmt.Sprint("consumer-", i), Handler: "false", Filter: &where}); err != nil {
 				return err

@@ -37,29 +37,56 @@ func nap() error {
 
 // sideBySide compares 10,000 events over 100 keys that take 5 ms of work each, those of
 // a key in order: sixteen workers beside one, and beside a queue in SQLite that takes
-// the oldest event of a key as goqite does.
+// the oldest event of a key as goqite does. Then the same with 5 ms added to every sync,
+// of both, as on an SD card.
 func (l *lab) sideBySide() error {
-	const all, few = 10_000, 500
-	one, err := l.napThread(few, 1)
-	if err != nil {
-		return err
+	for _, slow := range []bool{false, true} {
+		all, few, theirs, what := 10_000, 500, 10_000, ""
+		if slow {
+			if _, err := exec.LookPath("strace"); err != nil {
+				fmt.Fprintln(os.Stderr, "  left out with slow syncs:", err)
+				return nil
+			}
+			theirs, what = 1_000, ", each sync 5 ms slower"
+		}
+		one, err := l.napThread(few, 1, slow)
+		if err != nil {
+			return err
+		}
+		many, err := l.napThread(all, 16, slow)
+		if err != nil {
+			return err
+		}
+		sqlite, err := l.napSQLite(theirs, 16, slow)
+		if err != nil {
+			return err
+		}
+		rate := func(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }
+		l.add(row{what: "10,000 events over 100 keys, 5 ms of work each, 16 workers beside one" + what, ours: fmt.Sprintf("%.0f/s", rate(all, many)), theirs: fmt.Sprintf("%.0f/s with one", rate(few, one)),
+			figure: rate(all, many) / rate(few, one), asked: 14, atLeast: true})
+		l.add(row{what: "the same beside a queue in SQLite, 16 workers" + what, ours: fmt.Sprintf("%.0f/s", rate(all, many)), theirs: fmt.Sprintf("%.0f/s (C)", rate(theirs, sqlite)),
+			figure: rate(all, many) / rate(theirs, sqlite), asked: 1, atLeast: true})
 	}
-	many, err := l.napThread(all, 16)
-	if err != nil {
-		return err
-	}
-	sqlite, err := l.napSQLite(all, 16)
-	if err != nil {
-		return err
-	}
-	rate := func(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }
-	l.add(row{what: "10,000 events over 100 keys, 5 ms of work each, 16 workers beside one", ours: show(many), theirs: fmt.Sprintf("%.0f/s with one", rate(few, one)),
-		figure: rate(all, many) / rate(few, one), asked: 14, atLeast: true})
-	l.ratio("the same beside a queue in SQLite (C), 16 workers", many, sqlite, "(C)", 1)
 	return nil
 }
 
-func (l *lab) napThread(n, workers int) (time.Duration, error) {
+// slowly returns args so that each sync of what they start takes slowSync longer. Only
+// syncs are stopped at, so that nothing else takes longer.
+func slowly(slow bool, args ...string) []string {
+	if !slow {
+		return args
+	}
+	return append([]string{"strace", "-f", "-qq", "--seccomp-bpf", "-o", os.DevNull, "-e", "trace=fsync,fdatasync",
+		"-e", fmt.Sprintf("inject=fsync,fdatasync:delay_enter=%d", slowSync.Microseconds())}, args...)
+}
+
+const slowSync = 5 * time.Millisecond
+
+// quietSignals keeps the runtime of Go, which both sides have, from sending itself
+// signals: strace stops at each.
+const quietSignals = "GODEBUG=asyncpreemptoff=1"
+
+func (l *lab) napThread(n, workers int, slow bool) (time.Duration, error) {
 	dir := l.path("nap" + strconv.Itoa(workers))
 	defer os.RemoveAll(dir)
 	lines := l.path("nap.ndjson")
@@ -82,15 +109,15 @@ func (l *lab) napThread(n, workers int) (time.Duration, error) {
 		}
 	}
 	start := time.Now()
-	err := runQuietly("", l.thread, "consume", "--thread", dir, "--consumer", "c", "--parallel", strconv.Itoa(workers), "--key", "source", "--worker",
-		"--", l.self, workerVerb, "nap")
+	err := runQuietly("", slowly(slow, l.thread, "consume", "--thread", dir, "--consumer", "c", "--parallel", strconv.Itoa(workers), "--key", "source", "--worker",
+		"--", l.self, workerVerb, "nap")...)
 	return time.Since(start), err
 }
 
 // runQuietly is run without handlers that start by themselves.
 func runQuietly(stdin string, args ...string) error {
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "THREAD_DISPATCH=none")
+	cmd.Env = append(os.Environ(), "THREAD_DISPATCH=none", quietSignals)
 	if stdin != "" {
 		f, err := os.Open(stdin)
 		if err != nil {
@@ -105,30 +132,52 @@ func runQuietly(stdin string, args ...string) error {
 	return nil
 }
 
-func (l *lab) napSQLite(n, workers int) (time.Duration, error) {
-	db, err := openSQLite("sqlite3", l.path("nap.sqlite"))
+// napSQLite has another process work through a queue in SQLite, and returns how long it
+// says that took.
+func (l *lab) napSQLite(n, workers int, slow bool) (time.Duration, error) {
+	path := l.path("nap.sqlite")
+	defer removeSQLite(path)
+	args := slowly(slow, l.self, workerVerb, "nap-sqlite", path, strconv.Itoa(n), strconv.Itoa(workers))
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), quietSignals), os.Stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%v: %w", args, err)
+	}
+	return time.ParseDuration(string(out))
+}
+
+func removeSQLite(path string) {
+	for _, end := range []string{"", "-wal", "-shm"} {
+		os.Remove(path + end)
+	}
+}
+
+// napQueue fills a queue in SQLite, has workers work through it, and prints how long they took.
+func napQueue(path string, n, workers int) error {
+	db, err := openSQLite("sqlite3", path)
+	if err != nil {
+		return err
 	}
 	defer db.Close()
 	tx, err := db.Begin()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer tx.Rollback()
 	for _, s := range []string{"CREATE TABLE q (id INTEGER PRIMARY KEY, key TEXT NOT NULL, body TEXT NOT NULL, until INTEGER NOT NULL DEFAULT 0, received INTEGER NOT NULL DEFAULT 0)",
 		"CREATE INDEX q_key ON q (key, id)"} {
 		if _, err := tx.Exec(s); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	for i := range n {
 		if _, err := tx.Exec("INSERT INTO q (key, body) VALUES (?, 'x')", fmt.Sprintf("s%d", i%napKeys)); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if err := tx.Commit(); err != nil {
-		return 0, err
+		return err
 	}
 	const receive = `UPDATE q SET until = ?1 + 30000, received = received + 1 WHERE id = (
 		SELECT id FROM q WHERE until <= ?1 AND NOT EXISTS (SELECT 1 FROM q r WHERE r.key = q.key AND r.id < q.id) ORDER BY id LIMIT 1) RETURNING id`
@@ -160,8 +209,9 @@ func (l *lab) napSQLite(n, workers int) (time.Duration, error) {
 	took := time.Since(start)
 	for range workers {
 		if err := <-failed; err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return took, nil
+	_, err = fmt.Print(took)
+	return err
 }

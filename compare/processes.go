@@ -6,9 +6,12 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,10 +30,18 @@ type command struct {
 	Stdin string
 	Pipe  bool
 	Env   []string
+	Stamp string
+	Pause time.Duration
 }
 
 // measured runs the commands in turn, each rounds times.
 func (l *lab) measured(rounds int, commands ...command) ([]process, error) {
+	// The log is of one size in every step: none is rotated, none is long.
+	for _, dir := range []string{l.big, l.few} {
+		if err := os.Remove(filepath.Join(dir, "logs", "thread.log")); dir != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
 	job, err := json.Marshal(struct {
 		Rounds, Warm int
 		Commands     []command
@@ -260,17 +271,67 @@ func (l *lab) drain() error {
 	return nil
 }
 
+// largeEvents compares events of 64 KiB and 1 MiB, pushed from a file one at a time, and
+// a page of ten of them.
+func (l *lab) largeEvents() error {
+	for _, size := range []int{64 << 10, 1 << 20} {
+		file, dir, db := l.path("large"), l.path("large-thread"), l.path("large.db")
+		if err := os.WriteFile(file, []byte(strings.Repeat(payload+"\n", size/len(payload)+1)[:size]), 0o600); err != nil {
+			return err
+		}
+		if err := errors.Join(run("", l.thread, "init", dir), run("", l.shell, db, "PRAGMA journal_mode=WAL; "+schema)); err != nil {
+			return err
+		}
+		runs, err := l.measured(min(l.rounds, 30),
+			command{Args: []string{l.thread, "push", "--thread", dir, "--source", "self", "--type", "message", "--content-file", file}},
+			command{Args: []string{l.shell, db, "PRAGMA synchronous=FULL; INSERT INTO events (source, type, content) VALUES ('self', 'message', CAST(readfile('" + file + "') AS TEXT));"}})
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("%d KiB", size>>10)
+		l.paired("push of an event of "+name+", whole process, durable", runs[0].took, runs[1].took, "(shell)", 0)
+		shell := l.selecting("", 10)
+		shell[2] = db
+		if runs, err = l.measured(10, command{Args: []string{l.thread, "peek", "--thread", dir, "--last-event-id", "0", "--limit", "10"}}, command{Args: shell}); err != nil {
+			return err
+		}
+		l.paired("page of ten events of "+name+", whole process", runs[0].took, runs[1].took, "(shell)", 0)
+		removeSQLite(db)
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // dispatch makes the subscriptions last: with them, every push starts one.
 func (l *lab) dispatch() error {
-	if err := subscribeMany(l.big, 1000); err != nil {
-		return err
+	have := 0
+	for _, n := range []int{1, 100, 1000, 10_000} {
+		if err := subscribeMany(l.big, have, n); err != nil {
+			return err
+		}
+		have = n
+		runs, err := l.measured(10, command{Args: []string{l.thread, "dispatch", "--thread", l.big}})
+		if err != nil {
+			return err
+		}
+		took := median(runs[0].took)
+		asked := 0.0
+		if n == 1000 {
+			asked = 15
+		}
+		l.add(row{what: fmt.Sprintf("`thread dispatch`, subscriptions: %s, none of %s unread events matches, whole process", thousands(n), thousands(l.events)),
+			ours: shown(runs[0].took), theirs: "–", figure: float64(took.Microseconds()) / 1000, asked: asked, unit: "ms"})
+		// Apart, as each starts a dispatch, which is not the next one's to pay.
+		push := pushTo(l.thread, l.big)
+		push.Pause = wakeUpPause + time.Duration(n)*100*time.Microsecond
+		if runs, err = l.measured(10, push); err != nil {
+			return err
+		}
+		took = median(runs[0].took)
+		l.add(row{what: fmt.Sprintf("`thread push`, subscriptions: %s, whole process", thousands(n)),
+			ours: shown(runs[0].took), theirs: "–", figure: float64(took.Microseconds()) / 1000, unit: "ms"})
 	}
-	runs, err := l.measured(10, command{Args: []string{l.thread, "dispatch", "--thread", l.big}})
-	if err != nil {
-		return err
-	}
-	took := median(runs[0].took)
-	l.add(row{what: fmt.Sprintf("`thread dispatch`, 1,000 subscriptions, none of %s unread events matches, whole process", thousands(l.events)),
-		ours: show(took), theirs: "–", figure: float64(took.Microseconds()) / 1000, asked: 15, unit: "ms"})
 	return nil
 }

@@ -26,6 +26,16 @@ func work(what string, args []string) error {
 		return ingestSQLite(args[0], args[1])
 	case "nap":
 		return nap()
+	case "nap-sqlite":
+		n, err := strconv.Atoi(args[1])
+		if err != nil {
+			return err
+		}
+		workers, err := strconv.Atoi(args[2])
+		if err != nil {
+			return err
+		}
+		return napQueue(args[0], n, workers)
 	case "scan":
 		return scan(args[0])
 	case "push-thread", "push-sqlite":

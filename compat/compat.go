@@ -35,11 +35,8 @@ var (
 	// ErrNotMirror is returned for something in the place of a mirror that is not
 	// a mirror of that thread.
 	ErrNotMirror = errors.New("not a mirror of this thread")
-	// ErrNoTable is returned for a table that cannot be an outbox: it is not there, has
-	// no rowid, or lacks a column.
-	ErrNoTable = errors.New("no such outbox table")
-	// ErrTableBusy is returned when others keep the file of a Table locked.
-	ErrTableBusy = errors.New("the SQLite database is busy")
+	// ErrNotHistory is returned for a file that is no history.db of OpenHarness.
+	ErrNotHistory = errors.New("not a history.db")
 )
 
 const (
@@ -57,9 +54,14 @@ type Report struct {
 	Events, Subscriptions, Consumers int64 // rows taken over; consumers with progress
 	Head                             int64 // newest id
 	LastID                           int64 // highest id ever given
-	Faults                           []Fault
-	FaultCount                       int64 // Faults holds the first maxFaults of them
-	BadFilters                       []BadFilter
+	faults
+	BadFilters []BadFilter
+}
+
+// faults are what an import has no place for.
+type faults struct {
+	Faults     []Fault
+	FaultCount int64 // Faults holds the first maxFaults of them
 }
 
 const maxFaults = 100
@@ -78,13 +80,26 @@ func (f Fault) String() string {
 	return fmt.Sprintf("table %s, row %s: %s", f.Table, f.Row, f.What)
 }
 
+// HistoryReport says what an import into a history found.
+type HistoryReport struct {
+	Imported int64 // rows
+	Already  int64 // rows that were there
+	faults
+}
+
+// HistoryImportOptions say how to import into a history.
+type HistoryImportOptions struct {
+	SkipBadRows bool     // leave out what has no place in a history
+	Progress    Progress // may be nil
+}
+
 // BadFilter is a subscription whose filter was kept although it is invalid here. Its consumer gets no events until it is subscribed anew.
 type BadFilter struct {
 	Consumer, Filter string
 	Err              error
 }
 
-func (r *Report) fault(table, row, format string, args ...any) {
+func (r *faults) fault(table, row, format string, args ...any) {
 	if r.FaultCount++; len(r.Faults) < maxFaults {
 		r.Faults = append(r.Faults, Fault{table, row, fmt.Sprintf(format, args...)})
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 
 	"thread/engine"
+	"thread/history"
+	"thread/internal/apptable"
 )
 
 // Available is false: modernc.org/sqlite does not run on this kind of host. What
@@ -33,32 +35,45 @@ func (*Mirror) Follow(context.Context, func(int64, error) error) error { return 
 // Close does nothing.
 func (*Mirror) Close() error { return nil }
 
+// HistoryMirror cannot be had.
+type HistoryMirror struct{ Rebuilt, Aside string }
+
+// HistoryMirrorOptions say what is mirrored.
+type HistoryMirrorOptions struct {
+	Workspaces []string
+	Default    bool
+}
+
+// OpenHistoryMirror returns ErrNoSQLite.
+func OpenHistoryMirror(context.Context, *history.History, string, HistoryMirrorOptions) (*HistoryMirror, error) {
+	return nil, ErrNoSQLite
+}
+
+// Sync returns ErrNoSQLite.
+func (*HistoryMirror) Sync(context.Context) (int64, error) { return 0, ErrNoSQLite }
+
+// Follow returns ErrNoSQLite.
+func (*HistoryMirror) Follow(context.Context, func(int64, error) error) error { return ErrNoSQLite }
+
+// Close does nothing.
+func (*HistoryMirror) Close() error { return nil }
+
+// ImportHistory returns ErrNoSQLite.
+func ImportHistory(context.Context, *history.History, string, HistoryImportOptions) (HistoryReport, error) {
+	return HistoryReport{}, ErrNoSQLite
+}
+
 // Table cannot be had.
 type Table struct{}
-
-// TableRow is a row of one.
-type TableRow struct {
-	RowID  int64
-	Values map[string]any
-}
-
-// Mark says what a row becomes.
-type Mark struct {
-	Row           *TableRow
-	Status, Error string
-}
 
 // OpenTable returns ErrNoSQLite.
 func OpenTable(context.Context, string, string, ...string) (*Table, error) { return nil, ErrNoSQLite }
 
-// Has returns false.
-func (*Table) Has(string) bool { return false }
-
 // Pending returns ErrNoSQLite.
-func (*Table) Pending(context.Context, int) ([]TableRow, error) { return nil, ErrNoSQLite }
+func (*Table) Pending(context.Context, int) ([]apptable.Row, error) { return nil, ErrNoSQLite }
 
 // Mark returns ErrNoSQLite.
-func (*Table) Mark(context.Context, []Mark) (int64, error) { return 0, ErrNoSQLite }
+func (*Table) Mark(context.Context, []apptable.Mark) (int64, error) { return 0, ErrNoSQLite }
 
 // Close does nothing.
 func (*Table) Close() error { return nil }

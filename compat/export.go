@@ -46,7 +46,7 @@ func Export(ctx context.Context, t *engine.Thread, to string, progress Progress)
 		return 0, err
 	}
 	_, statErr := os.Stat(to)
-	if err := os.MkdirAll(to, 0o700); err != nil {
+	if err := durable.MkdirAll(to, 0o700); err != nil {
 		return 0, err
 	}
 	made := []string{"events.jsonl", databaseName + ".new", "run", "logs"}
@@ -336,7 +336,7 @@ func (x *exporter) writeLines(ctx context.Context, dir string) error {
 	}
 	w := newLineWriter(f, JSONL)
 	err = readSlices(ctx, x.t, after, x.snap.Head, w.write)
-	return errors.Join(err, w.flush(), f.Close())
+	return errors.Join(err, w.flush(), f.Sync(), f.Close())
 }
 
 // snapshot returns all of a thread but its events, after what has fallen due was

@@ -41,6 +41,7 @@ func mustDigest(t rapid.TB, dir string) [32]byte {
 // TestRoundTripOurs: ours → SQLite → ours changes nothing, and what SQLite has no
 // place for comes back too.
 func TestRoundTripOurs(t *testing.T) {
+	quickly(t, 40)
 	root := t.TempDir()
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -4,36 +4,13 @@ package compat
 
 import (
 	"context"
-	"time"
 
-	"thread/internal/watch"
+	"thread/internal/historymirror"
 )
-
-// lookAgain is how long Follow trusts the file system to tell of changes. Some
-// network file systems never do.
-const lookAgain = time.Minute
 
 // Follow syncs again whenever the thread changes, until ctx ends; it then returns
 // nil. After each round it calls synced with how many events that copied and what
 // went wrong, and goes on if synced returns nil.
 func (m *Mirror) Follow(ctx context.Context, synced func(n int64, err error) error) error {
-	w, err := watch.New(m.t.Dir())
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	for {
-		n, err := m.Sync(ctx, nil)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := synced(n, err); err != nil {
-			return err
-		}
-		if err := w.Wait(ctx, time.Now().Add(lookAgain)); ctx.Err() != nil {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
+	return historymirror.Follow(ctx, m.t.Dir(), func(ctx context.Context) (int64, error) { return m.Sync(ctx, nil) }, synced)
 }

@@ -4,7 +4,6 @@ package compat
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -43,16 +42,10 @@ var errMoved = errors.New("another process writes to the mirror")
 // a SQLite thread. Reading the copy is safe at any time; nothing else may write
 // to it.
 type Mirror struct {
-	t    *engine.Thread
-	dir  string // of the thread, without links
-	path string
-	db   *sql.DB
-	conn *sql.Conn
-	now  func() time.Time
-
-	// Rebuilt says why the copy was begun anew, "" when it was not. Aside is the
-	// name that the damaged one has now, "" when there was none.
-	Rebuilt, Aside string
+	mirrorFile
+	t   *engine.Thread
+	dir string // of the thread, without links
+	now func() time.Time
 }
 
 // OpenMirror opens the copy of t at path, and makes it when it is missing. A SQLite
@@ -64,15 +57,8 @@ func OpenMirror(ctx context.Context, t *engine.Thread, path string) (*Mirror, er
 	if !Available {
 		return nil, ErrNoSQLite
 	}
-	path, err := filepath.Abs(path)
+	path, err := behindLinks(path)
 	if err != nil {
-		return nil, err
-	}
-	// A link stands for the file behind it; SQLite's own files are beside that.
-	switch real, err := filepath.EvalSymlinks(path); {
-	case err == nil:
-		path = real
-	case !errors.Is(err, os.ErrNotExist):
 		return nil, err
 	}
 	if err := target.Outside(path); err != nil {
@@ -82,7 +68,7 @@ func OpenMirror(ctx context.Context, t *engine.Thread, path string) (*Mirror, er
 	if err != nil {
 		return nil, err
 	}
-	m := &Mirror{t: t, dir: dir, path: path, now: time.Now}
+	m := &Mirror{mirrorFile: mirrorFile{path: path}, t: t, dir: dir, now: time.Now}
 	why, err := m.open(ctx)
 	if err == nil && why == "" {
 		return m, nil
@@ -93,7 +79,7 @@ func OpenMirror(ctx context.Context, t *engine.Thread, path string) (*Mirror, er
 	if err != nil {
 		why = err.Error()
 	}
-	if err := m.rebuild(ctx, why); err != nil {
+	if err := m.rebuild(ctx, why, m.open); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
@@ -108,7 +94,10 @@ func damaged(err error) bool {
 func (m *Mirror) open(ctx context.Context) (wrong string, err error) {
 	found, err := m.find()
 	if err == nil && !found {
-		err = m.make(ctx)
+		// A thread that cannot be read gets no copy.
+		if err = m.t.View(ctx, func(*engine.Tx) error { return nil }); err == nil {
+			err = m.make(ctx, m.create)
+		}
 	}
 	if err != nil {
 		return "", err
@@ -124,12 +113,8 @@ func (m *Mirror) open(ctx context.Context) (wrong string, err error) {
 	if ours == 0 {
 		return "", fmt.Errorf("%w: %s is another SQLite database", ErrNotMirror, m.path)
 	}
-	var check string
-	if err := m.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&check); err != nil {
-		return "", err
-	}
-	if check != "ok" {
-		return check, nil
+	if wrong, err := m.check(ctx); err != nil || wrong != "" {
+		return wrong, err
 	}
 	if wrong, err := m.compare(ctx); err != nil || wrong != "" {
 		return wrong, err
@@ -159,25 +144,6 @@ func (m *Mirror) last(ctx context.Context) (id int64, err error) {
 	return id, err
 }
 
-func (m *Mirror) exec(ctx context.Context, query string, args ...any) error {
-	_, err := m.conn.ExecContext(ctx, query, args...)
-	return err
-}
-
-func (m *Mirror) transact(ctx context.Context, fn func() error) error {
-	if err := m.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	err := fn()
-	if err == nil {
-		err = m.exec(ctx, "COMMIT")
-	}
-	if err != nil {
-		_ = m.exec(context.Background(), "ROLLBACK") // err is what went wrong
-	}
-	return err
-}
-
 // Sync copies what is new, in transactions of at most 1000 events, each with the
 // id that it reached, so that it goes on where it ended, however it ended.
 // Subscriptions, progress and the rest follow in the last one. It returns how
@@ -186,7 +152,7 @@ func (m *Mirror) transact(ctx context.Context, fn func() error) error {
 // Nothing of the thread is locked while the copy is written. progress may be nil.
 func (m *Mirror) Sync(ctx context.Context, progress Progress) (n int64, err error) {
 	if _, serr := os.Stat(m.path); errors.Is(serr, os.ErrNotExist) || m.conn == nil {
-		err = m.rebuild(ctx, "it was removed")
+		err = m.rebuild(ctx, "it was removed", m.open)
 	}
 	for err == nil {
 		var more int64
@@ -196,11 +162,11 @@ func (m *Mirror) Sync(ctx context.Context, progress Progress) (n int64, err erro
 		}
 		var wrong string // whoever it was, go on from where that one is, if it is this thread's copy
 		if wrong, err = m.compare(ctx); err == nil && wrong != "" {
-			err = m.rebuild(ctx, wrong)
+			err = m.rebuild(ctx, wrong, m.open)
 		}
 	}
 	if damaged(err) {
-		if err = m.rebuild(ctx, err.Error()); err == nil {
+		if err = m.rebuild(ctx, err.Error(), m.open); err == nil {
 			n, err = m.sync(ctx, progress)
 		}
 	}
@@ -307,18 +273,4 @@ func (m *Mirror) finish(ctx context.Context, snap *bolt.Snapshot) error {
 		}
 		return exec(`UPDATE mirror_state SET last_synced_at = ?, status = 'ok', error_message = NULL`, event.FormatTime(m.now()))
 	})
-}
-
-// Close closes the copy.
-func (m *Mirror) Close() error {
-	if m.db == nil {
-		return nil
-	}
-	var err error
-	if m.conn != nil {
-		err = m.conn.Close()
-	}
-	err = errors.Join(err, m.db.Close())
-	m.db, m.conn = nil, nil
-	return err
 }

@@ -5,9 +5,11 @@ package compat
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -105,8 +107,19 @@ func genOptional(t *rapid.T, label string) any {
 	return genText.Draw(t, label)
 }
 
+// quickly lets a test make so many checks where -rapid.checks is not given.
+func quickly(t *testing.T, n int) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks")
+	if checks.Value.String() == checks.DefValue {
+		must(t, checks.Value.Set(strconv.Itoa(n)))
+		t.Cleanup(func() { must(t, checks.Value.Set(checks.DefValue)) })
+	}
+}
+
 // TestRoundTripSQLite: SQLite → ours → SQLite changes nothing.
 func TestRoundTripSQLite(t *testing.T) {
+	quickly(t, 40)
 	root := t.TempDir()
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {

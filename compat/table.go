@@ -9,13 +9,15 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"thread/internal/apptable"
 )
 
-// Table is the outbox table of an application in its own SQLite file: rows with a
-// column status, of which those that are pending are taken elsewhere and then
-// marked. The application goes on using it meanwhile.
+// Table is the outbox table of an application in its own SQLite file. It implements
+// apptable.Table.
 type Table struct {
 	db      *sql.DB
 	conn    *sql.Conn
@@ -24,24 +26,11 @@ type Table struct {
 	columns []string
 }
 
-// TableRow is a row that is pending.
-type TableRow struct {
-	RowID  int64
-	Values map[string]any // by the name of the column: nil, int64, float64, string or []byte
-}
-
-// Mark says what a row becomes.
-type Mark struct {
-	Row    *TableRow
-	Status string // in the column status
-	Error  string // in the column error, where there is one, unless it is empty
-}
-
 // OpenTable opens a table in the SQLite file at path, which must have the columns
 // named in need. Names of columns are told apart without regard to case, as SQLite
 // does, and are given back in lower case.
 //
-// It returns ErrNotSQLite for another file and ErrNoTable for a table that is not
+// It returns ErrNotSQLite for another file and apptable.ErrNoTable for a table that is not
 // there, has no rowid or lacks a column.
 func OpenTable(ctx context.Context, path, name string, need ...string) (*Table, error) {
 	if _, err := os.Stat(path); err != nil {
@@ -68,7 +57,7 @@ func (t *Table) look(ctx context.Context, name string, need []string) error {
 	var kind string
 	err := t.conn.QueryRowContext(ctx, `SELECT type FROM sqlite_schema WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')`, name).Scan(&kind)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && kind != "table" {
-		return fmt.Errorf("%w: %s has no table %q", ErrNoTable, t.path, name)
+		return fmt.Errorf("%w: %s has no table %q", apptable.ErrNoTable, t.path, name)
 	}
 	if err != nil {
 		return err
@@ -90,14 +79,14 @@ func (t *Table) look(ctx context.Context, name string, need []string) error {
 	}
 	for _, column := range need {
 		if !slices.Contains(t.columns, column) {
-			return fmt.Errorf("%w: the table %q has no column %s", ErrNoTable, name, column)
+			return fmt.Errorf("%w: the table %q has no column %s", apptable.ErrNoTable, name, column)
 		}
 	}
 	if _, err := t.conn.ExecContext(ctx, "SELECT rowid FROM "+t.name+" LIMIT 0"); err != nil {
 		if resultCode(err) == codeBusy {
 			return err
 		}
-		return fmt.Errorf("%w: the table %q has no rowid", ErrNoTable, name)
+		return fmt.Errorf("%w: the table %q has no rowid", apptable.ErrNoTable, name)
 	}
 	return nil
 }
@@ -107,7 +96,7 @@ func (t *Table) Has(column string) bool { return slices.Contains(t.columns, colu
 
 // Pending returns the first rows that are pending, in the order in which they were
 // inserted, at most limit.
-func (t *Table) Pending(ctx context.Context, limit int) ([]TableRow, error) {
+func (t *Table) Pending(ctx context.Context, limit int) ([]apptable.Row, error) {
 	var names []string
 	for _, column := range t.columns {
 		names = append(names, quoteName(column))
@@ -117,11 +106,11 @@ func (t *Table) Pending(ctx context.Context, limit int) ([]TableRow, error) {
 		return nil, t.fail(err)
 	}
 	defer rows.Close()
-	var list []TableRow
+	var list []apptable.Row
 	for rows.Next() {
-		row := TableRow{Values: map[string]any{}}
+		row, id := apptable.Row{Values: map[string]any{}}, int64(0)
 		values := make([]any, len(t.columns))
-		into := []any{&row.RowID}
+		into := []any{&id}
 		for i := range values {
 			into = append(into, &values[i])
 		}
@@ -134,6 +123,7 @@ func (t *Table) Pending(ctx context.Context, limit int) ([]TableRow, error) {
 			}
 			row.Values[column] = values[i]
 		}
+		row.Name, row.Place = strconv.FormatInt(id, 10), id
 		list = append(list, row)
 	}
 	return list, t.fail(rows.Err())
@@ -142,7 +132,7 @@ func (t *Table) Pending(ctx context.Context, limit int) ([]TableRow, error) {
 // Mark gives rows that are still pending their new status, in one durable
 // transaction. A row that the application has changed or replaced meanwhile is left
 // alone: its event_id must be the same. Mark returns how many rows it changed.
-func (t *Table) Mark(ctx context.Context, marks []Mark) (n int64, err error) {
+func (t *Table) Mark(ctx context.Context, marks []apptable.Mark) (n int64, err error) {
 	tx, err := t.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, t.fail(err)
@@ -152,7 +142,7 @@ func (t *Table) Mark(ctx context.Context, marks []Mark) (n int64, err error) {
 		if m.Error != "" && t.Has("error") {
 			query, args = query+", error = ?", append(args, m.Error)
 		}
-		query, args = query+" WHERE rowid = ? AND status = 'pending'", append(args, m.Row.RowID)
+		query, args = query+" WHERE rowid = ? AND status = 'pending'", append(args, m.Row.Place)
 		if t.Has("event_id") {
 			query, args = query+" AND event_id IS ?", append(args, m.Row.Values["event_id"])
 		}
@@ -176,7 +166,7 @@ func (t *Table) Close() error { return errors.Join(t.conn.Close(), t.db.Close())
 func (t *Table) fail(err error) error {
 	switch resultCode(err) {
 	case codeBusy:
-		return fmt.Errorf("%w: %w", ErrTableBusy, err)
+		return fmt.Errorf("%w: %w", apptable.ErrBusy, err)
 	case codeCorrupt, codeNotADB:
 		return fmt.Errorf("%s: %w", t.path, err)
 	}

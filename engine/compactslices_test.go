@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,7 +63,12 @@ func TestRewriteBesideWriters(t *testing.T) {
 					}
 				}
 			}
-			for n := range 12 {
+			const before = 12
+			after := 8
+			if os.Getenv("THREAD_SOAK") != "" {
+				after = 24
+			}
+			for n := range before {
 				write(n, 130)
 			}
 			head := int64(0)
@@ -72,7 +78,7 @@ func TestRewriteBesideWriters(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				for n := 12; n < 60; n++ {
+				for n := before; n < before+after; n++ {
 					write(n, 1+n%30)
 				}
 			}()

@@ -50,6 +50,18 @@ func calls(t *testing.T) []call {
 		{"Backlog", func(ctx context.Context, th *Thread) error { _, _, err := th.Backlog(ctx, "c"); return err }, 4},
 		{"Backlogs", func(ctx context.Context, th *Thread) error { return th.Backlogs(ctx, []string{"c", "c"})[1].Err }, 4},
 		{"Before", func(ctx context.Context, th *Thread) error { _, err := th.Before(ctx, time.Now()); return err }, 0},
+		{"Cancel", func(ctx context.Context, th *Thread) error {
+			if err := th.Cancel(ctx, 7); !errors.Is(err, ErrNoDelayed) { // which it returns last
+				return err
+			}
+			return nil
+		}, 0},
+		{"Counts", func(ctx context.Context, th *Thread) error { _, err := th.Counts(ctx, Query{}); return err }, 4},
+		{"DelayFor", func(ctx context.Context, th *Thread) error { _, _, err := th.DelayFor(ctx, d, time.Hour); return err }, 0},
+		{"DelayUntil", func(ctx context.Context, th *Thread) error {
+			_, _, err := th.DelayUntil(ctx, d, time.Now().Add(time.Hour))
+			return err
+		}, 0},
 		{"Check", func(ctx context.Context, th *Thread) error { _, err := Check(ctx, th); return err }, 8},
 		{"FixLog", func(ctx context.Context, th *Thread) error { _, err := FixLog(ctx, th); return err }, 8},
 		{"Compact", func(ctx context.Context, th *Thread) error { _, err := th.Compact(ctx); return err }, 50},
@@ -79,6 +91,20 @@ func calls(t *testing.T) []call {
 		}, 0},
 		{"Follow", func(ctx context.Context, th *Thread) error { return last(th.Follow(ctx, 0, "type = 't'")) }, 0}, // it does not end by itself
 		{"Info", func(ctx context.Context, th *Thread) error { _, err := th.Info(ctx); return err }, 0},
+		{"AckDelivery", func(ctx context.Context, th *Thread) error { return th.AckDelivery(ctx, "c", 1) }, 0},
+		{"SettleDelivery", func(ctx context.Context, th *Thread) error {
+			_, err := th.SettleDelivery(ctx, "c", 1, Result{})
+			return err
+		}, 0},
+		{"ExtendDelivery", func(ctx context.Context, th *Thread) error {
+			_, err := th.ExtendDelivery(ctx, "c", 1, time.Second)
+			return err
+		}, 0},
+		{"Next", func(ctx context.Context, th *Thread) error { _, err := th.Next(ctx, "c", NextOptions{}); return err }, 0},
+		{"Limits", func(ctx context.Context, th *Thread) error { _, err := th.Limits(ctx); return err }, 0},
+		{"SetLimits", func(ctx context.Context, th *Thread) error { return th.SetLimits(ctx, Limits{MaxEvents: 10}) }, 0},
+		{"Retain", func(ctx context.Context, th *Thread) error { _, err := th.Retain(ctx); return err }, 0},
+		{"RetainDue", func(ctx context.Context, th *Thread) error { _, err := th.RetainDue(ctx); return err }, 0},
 		{"NextScheduled", func(ctx context.Context, th *Thread) error { _, err := th.NextScheduled(ctx); return err }, 0},
 		{"Pause", func(ctx context.Context, th *Thread) error { return th.Pause(ctx, "c") }, 0},
 		{"Peek", func(ctx context.Context, th *Thread) error { _, err := th.Peek(ctx, Query{}); return err }, 4},

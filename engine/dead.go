@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -222,6 +223,20 @@ func (tx *Tx) countLetters(table store.Table, consumer string) (n int64, err err
 	})
 }
 
+// newestDeadError returns the last error of a consumer's dead letter with the highest
+// id.
+func (tx *Tx) newestDeadError(consumer string) (text string, err error) {
+	after := append(store.LetterKey(consumer, math.MaxInt64), 0)
+	return text, tx.s.Descend(store.Dead, after, func(k, v []byte) (bool, error) {
+		if !bytes.HasPrefix(k, store.LetterPrefix(consumer)) {
+			return false, nil
+		}
+		f, err := store.DecodeLetter(k, v)
+		text = f.LastError
+		return false, err
+	})
+}
+
 // eachLetter calls fn for a consumer's letters in a table, in the order of their
 // ids, until fn wants no more.
 func (tx *Tx) eachLetter(table store.Table, consumer string, fn func(k, v []byte) (more bool, err error)) error {
@@ -238,12 +253,20 @@ func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) (err error) {
 	if c.Dead, err = tx.countLetters(store.Dead, c.Consumer); err != nil {
 		return err
 	}
+	if c.Dead > 0 {
+		if c.DeadError, err = tx.newestDeadError(c.Consumer); err != nil {
+			return err
+		}
+	}
 	if c.Retries, err = tx.countLetters(store.Retries, c.Consumer); err != nil {
 		return err
 	}
 	state, err := tx.delivery(c.Consumer)
 	if err == nil {
 		err = tx.describeParallel(c, &state, from)
+	}
+	if err == nil {
+		c.Lease, err = tx.leaseState(c.Consumer, &state)
 	}
 	if err == nil && state.Failing > from {
 		c.Failing, c.Failures = state.Failing, failures(&state.Letter)

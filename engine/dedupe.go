@@ -19,22 +19,7 @@ type Duplicate struct {
 // IDs yields, for every draft in order, the id of its event, and whether the
 // event was there before.
 func (b *Batch) IDs() iter.Seq2[int64, bool] {
-	return func(yield func(int64, bool) bool) {
-		next, duplicates := b.First, b.Duplicates
-		for i := range b.Count {
-			if len(duplicates) > 0 && duplicates[0].Index == i {
-				if !yield(duplicates[0].ID, true) {
-					return
-				}
-				duplicates = duplicates[1:]
-				continue
-			}
-			if !yield(next, false) {
-				return
-			}
-			next++
-		}
-	}
+	return store.IDs(b.First, b.Count, b.Duplicates)
 }
 
 // window returns the draft's window in milliseconds, at least one.

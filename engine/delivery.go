@@ -70,6 +70,11 @@ type Policy struct {
 	// Unordered gives out what is due first, and lets nothing wait for an event that
 	// has failed. Limit is 1 then.
 	Unordered bool
+	// AtOnce is asked about a delivery of a single event in the transaction that has begun
+	// it. With true the event succeeds there and then, as if it had been given out and its
+	// result were Succeeded, and the search goes on: up to a hundred events share a commit. Its
+	// error rolls that back. May be nil.
+	AtOnce func(tx *Tx, d *Delivery) (bool, error)
 	// OnSettled is called in the transaction that stores a result, also one of another
 	// process's delivery; its error rolls that back. May be nil.
 	OnSettled func(tx *Tx, s *Settled) error

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash"
 
+	"thread/internal/progress"
 	"thread/internal/store"
 )
 
@@ -29,6 +30,7 @@ func (t *Thread) Digest(ctx context.Context) (sum [sha256.Size]byte, err error) 
 	if err != nil {
 		return sum, err
 	}
+	far, first := progress.Of(ctx), int64(0)
 	for e, err := range t.Events(ctx, Query{}) {
 		if err != nil {
 			return sum, err
@@ -36,6 +38,10 @@ func (t *Thread) Digest(ctx context.Context) (sum [sha256.Size]byte, err error) 
 		if e.ID > head {
 			break
 		}
+		if first == 0 {
+			first = e.ID
+		}
+		far.Tell("hashing events", e.ID-first+1, head-first+1)
 		d.number(e.ID)
 		d.text(e.CreatedAt)
 		d.text(e.Source)

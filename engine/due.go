@@ -23,23 +23,21 @@ type Due struct {
 }
 
 // Due returns, in the order of subscription, every consumer that has an unread
-// event that matches, or whose filter cannot say, and is not paused. Events are read only where the
+// event that matches, or whose filter cannot say, and is not paused, but those with
+// Pull. Events are read only where the
 // series leave the answer open, and what was read is remembered, so that no
 // event is read for the same filter twice.
 func (t *Thread) Due(ctx context.Context) ([]Due, error) {
-	var list []*store.Subscription
-	err := t.read(ctx, func(tx *Tx) (err error) {
-		list, err = tx.subscriptionList()
-		return err
-	})
-	var searches []*dueSearch
-	for _, s := range list {
-		searches = append(searches, &dueSearch{sub: s})
-	}
-	if err == nil {
-		err = t.searchDue(ctx, searches)
-	}
 	var due []Due
+	searches, err := t.searchDue(ctx, func(tx *Tx) (searches []*dueSearch, err error) {
+		list, err := tx.subscriptionList()
+		for _, s := range list {
+			if !s.Pull { // nothing is started for such a one
+				searches = append(searches, &dueSearch{sub: s})
+			}
+		}
+		return searches, err
+	})
 	for _, l := range searches {
 		if l.due.First != 0 || l.due.Err != nil {
 			due = append(due, l.due)
@@ -52,13 +50,10 @@ func (t *Thread) Due(ctx context.Context) ([]Due, error) {
 // above after. It returns [ErrNoSubscription] for an unknown consumer.
 func (t *Thread) DueFor(ctx context.Context, consumer string, after int64) (Due, error) {
 	l := &dueSearch{after: after}
-	err := t.read(ctx, func(tx *Tx) (err error) {
+	_, err := t.searchDue(ctx, func(tx *Tx) (_ []*dueSearch, err error) {
 		l.sub, err = tx.subscription(consumer)
-		return err
+		return []*dueSearch{l}, err
 	})
-	if err == nil {
-		err = t.searchDue(ctx, []*dueSearch{l})
-	}
 	return l.due, err
 }
 
@@ -73,12 +68,19 @@ type dueSearch struct {
 	from int64 // where the search began
 }
 
-// searchDue carries out several searches, as many in one transaction as its time
-// allows.
-func (t *Thread) searchDue(ctx context.Context, searches []*dueSearch) error {
+// searchDue carries out the searches that list returns in the first transaction, as
+// many in one transaction as its time allows.
+func (t *Thread) searchDue(ctx context.Context, list func(tx *Tx) ([]*dueSearch, error)) (searches []*dueSearch, err error) {
 	var spare *store.Selection // of the search before
-	for todo := searches; len(todo) > 0; {
-		err := t.read(ctx, func(tx *Tx) error {
+	var todo []*dueSearch
+	for listed := false; !listed || len(todo) > 0; {
+		err := t.read(ctx, func(tx *Tx) (err error) {
+			if !listed {
+				if searches, err = list(tx); err != nil {
+					return err
+				}
+				todo, listed = searches, true
+			}
 			for first := true; len(todo) > 0 && (first || !tx.s.Yield()); first = false {
 				l := todo[0]
 				done, err := l.step(tx, spare)
@@ -96,11 +98,11 @@ func (t *Thread) searchDue(ctx context.Context, searches []*dueSearch) error {
 			return nil
 		})
 		if err != nil {
-			return err
+			return searches, err
 		}
 	}
 	t.rememberChecked(ctx, searches)
-	return nil
+	return searches, nil
 }
 
 // due is a whole search in this transaction.

@@ -32,14 +32,11 @@ func TestDueReadsOnce(t *testing.T) {
 	lookOnce := func() (first int64, read int) {
 		t.Helper()
 		var l *dueSearch
-		err := th.read(ctx, func(tx *Tx) error {
+		_, err := th.searchDue(ctx, func(tx *Tx) ([]*dueSearch, error) {
 			s, err := tx.subscription("c")
 			l = &dueSearch{sub: s}
-			return err
+			return []*dueSearch{l}, err
 		})
-		if err == nil {
-			err = th.searchDue(ctx, []*dueSearch{l})
-		}
 		if err != nil || l.due.Err != nil {
 			t.Fatal(err, l.due.Err)
 		}
@@ -158,7 +155,7 @@ func TestDueAsksOnce(t *testing.T) {
 			s.set(r)
 			looks = append(looks, &dueSearch{sub: r})
 		}
-		if err := th.searchDue(ctx, looks); err != nil {
+		if _, err := th.searchDue(ctx, func(*Tx) ([]*dueSearch, error) { return looks, nil }); err != nil {
 			t.Fatal(err)
 		}
 		for _, l := range looks {

@@ -23,7 +23,8 @@
 //
 // A handle keeps no file open between calls: every call opens the database,
 // runs one short transaction and closes it, because bbolt's lock on an open file
-// excludes all other processes. Opening costs some 20 µs at any size.
+// excludes all other processes. Opening costs some 20 µs at any size, and a fault for each
+// page that is read; [WithKeepOpen] spares a long-lived handle both.
 //
 // A call whose context has ended returns the cause of that and has changed
 // nothing, also while it waits, and a long read ends within milliseconds. What has
@@ -60,6 +61,7 @@ const DefaultLockWait = bolt.DefaultLockTimeout
 // Thread is a handle on a thread directory. It is safe for concurrent use.
 type Thread struct {
 	place     store.Place
+	url       string // "": a directory
 	s         store.Store
 	now       func() time.Time
 	onRelease func(source string) // nil: nobody
@@ -103,6 +105,15 @@ func WithFileCheck(fn func(os.FileInfo) error) Option {
 	return func(o *options) { o.CheckFile = fn }
 }
 
+// WithKeepOpen keeps the database open and mapped between calls, though not locked: a
+// short read costs a fifth then, and other processes use the thread as before. It is for a
+// handle that a long-lived program asks often. The handle then holds up to five open
+// files between calls, and after a [Thread.Compact] by another process the space of the
+// old file until its next call; [Thread.Close] closes them, as does the collector for a
+// handle that nobody has any more. It does nothing on Windows, on 32-bit systems and with
+// [WithNetworkMount].
+func WithKeepOpen() Option { return func(o *options) { o.KeepOpen = true } }
+
 // WithNetworkMount lets [Init] and [Open] accept a directory on a network file
 // system, which they refuse with [ErrNetwork] without it. Give it where one host
 // alone uses the directory for as long as it lives there: two hosts do not see each
@@ -126,12 +137,31 @@ func newThread(open func(o bolt.Options) (*bolt.Store, error), opts []Option) (*
 	return t, nil
 }
 
+// OpenStore returns a handle on a thread that is in a store of another kind, which
+// open opens. url is its address, and place where this host keeps what is its own. It is
+// for the programs of this module, and not part of the promised API.
+func OpenStore(url string, place store.Place, open func(l store.Logic, lockWait time.Duration) store.Store, opts ...Option) *Thread {
+	o := options{Options: bolt.Options{Now: time.Now}}
+	for _, set := range opts {
+		set(&o)
+	}
+	t := &Thread{place: place, url: url, now: o.Now, onRelease: o.onRelease}
+	t.s = open(logic{t}, o.LockTimeout)
+	return t
+}
+
 // Dir returns the absolute, cleaned path of the directory. Symbolic links in it
 // are kept.
 func (t *Thread) Dir() string { return t.place.Dir }
 
+// URL returns the address of a thread that is on a server, "" for a directory.
+func (t *Thread) URL() string { return t.url }
+
+// Address is what --thread takes: the URL or the directory.
+func (t *Thread) Address() string { return cmp.Or(t.url, t.place.Dir) }
+
 // Close marks the handle as closed: later calls return [ErrClosed]. Calls under way
-// end normally. There is nothing to release.
+// end normally. There is nothing to release but what [WithKeepOpen] keeps.
 func (t *Thread) Close() error { return t.s.Close() }
 
 // Store returns the store behind the thread, for the packages of this module that copy

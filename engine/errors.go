@@ -20,6 +20,7 @@ var (
 	ErrByteOrder   = store.ErrByteOrder
 	ErrTooLarge    = store.ErrTooLarge // 1 GiB where it has 32 bits; also from a write that would make it so
 	ErrCorrupt     = store.ErrCorrupt
+	ErrOwner       = store.ErrOwner
 	// ErrNetwork says that the directory is on a network file system, where two hosts
 	// do not see each other's locks or pages. WithNetworkMount goes on all the same.
 	ErrNetwork = lock.ErrNetwork
@@ -33,7 +34,17 @@ var (
 	ErrNoSubscription     = errors.New("no such subscription")
 	ErrSubscriptionExists = errors.New("subscription exists")
 	ErrPaused             = errors.New("subscription is paused")
-	ErrIDsExhausted       = store.ErrIDsExhausted
+	// ErrPull says that the consumer has no handler, and is for [Thread.Next] and a Feed
+	// without parallel deliveries; ErrNotPull that it has one.
+	ErrPull    = errors.New("the consumer has no handler")
+	ErrNotPull = errors.New("the consumer has a handler")
+	// ErrOut says that events of a consumer are out with a Feed: one that works, or one
+	// whose process was killed.
+	ErrOut = errors.New("events are out")
+	// ErrStale says that a delivery is not out any more: its result is stored, its events
+	// were given out again, or the consumer was moved by hand.
+	ErrStale        = errors.New("the delivery is not out")
+	ErrIDsExhausted = store.ErrIDsExhausted
 	// ErrUnknownOutcome says that a commit failed in its very last step: the
 	// change may be stored or not. All other errors mean that nothing was.
 	ErrUnknownOutcome = store.ErrUnknownOutcome

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/store"
 	"thread/internal/watch"
 )
 
@@ -41,7 +42,7 @@ func (t *Thread) Follow(ctx context.Context, after int64, filter string) iter.Se
 	return func(yield func(event.Event, error) bool) {
 		f := follower{t: t, filter: filter, after: after, seen: -1}
 		// The watcher comes first: then nothing falls between the first read and it.
-		if w, err := newWatcher(t.Dir()); err == nil {
+		if w, err := t.watch(ctx); err == nil {
 			defer w.Close()
 			f.watcher = w
 		}
@@ -61,13 +62,31 @@ func (t *Thread) Follow(ctx context.Context, after int64, filter string) iter.Se
 	}
 }
 
+// Watcher waits for what is written in a thread.
+type Watcher = store.Watcher
+
+// Watch returns what waits for writes to the thread, from now on. It is for the programs
+// of this module, and not part of the promised API.
+func (t *Thread) Watch() (Watcher, error) { return t.watch(context.Background()) }
+
+func (t *Thread) watch(ctx context.Context) (Watcher, error) {
+	if s, ok := t.s.(store.Watching); ok {
+		return s.Watch(ctx), nil
+	}
+	w, err := newWatcher(t.Dir())
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
 // follower is a Follow under way.
 type follower struct {
 	t       *Thread
 	filter  string
-	after   int64          // the id that was yielded or passed over last
-	seen    int64          // the newest id at the last read, -1 before the first
-	watcher *watch.Watcher // nil: there is none to be had
+	after   int64   // the id that was yielded or passed over last
+	seen    int64   // the newest id at the last read, -1 before the first
+	watcher Watcher // nil: there is none to be had
 }
 
 // read yields what has come. It returns false when the caller has enough.

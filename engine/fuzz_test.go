@@ -91,7 +91,7 @@ func FuzzPages(f *testing.F) {
 	}
 	path := filepath.Join(dir, bolt.DatabaseName)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		hang := time.AfterFunc(20*time.Second, func() { panic("it does not come to an end") })
+		hang := time.AfterFunc(2*time.Minute, func() { panic("it does not come to an end") })
 		defer hang.Stop()
 		spoiled := spoil(db, data)
 		if err := os.WriteFile(path, spoiled, bolt.FileMode); err != nil {

@@ -17,8 +17,10 @@ type Info struct {
 	Stored        int64 // events not dropped by Prune
 	Newest        int64 // the newest id, 0 when there was never one
 	Subscriptions []ConsumerInfo
-	Scheduled     int64     // delayed events and schedules
-	NextScheduled time.Time // when the next of them is due, zero for never
+	Scheduled     int64        // delayed events and schedules
+	NextScheduled time.Time    // when the next of them is due, zero for never
+	Limits        *LimitsState // nil when there are none
+	Durability    string       // on a server: how many hosts keep what is stored, as "2 hosts, fsync"
 }
 
 // ConsumerInfo is a subscription and how far its consumer is.
@@ -28,8 +30,10 @@ type ConsumerInfo struct {
 	UpdatedAt *string // nil: never
 	FilterErr error   // the stored filter is invalid; it was imported
 	Dead      int64   // dead letters
+	DeadError string  // the last error of the dead letter with the highest id, "" when there is none
 	Retries   int64   // dead letters that were sent back and are not settled yet
 	ParallelState
+	Lease    LeaseState
 	Failing  int64 // id of the unread event that has failed and is tried again, 0: none
 	Failures       // of that event
 }
@@ -39,7 +43,7 @@ type ConsumerInfo struct {
 func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 	err = t.read(ctx, func(tx *Tx) error {
 		st := tx.s.State()
-		info = Info{Dir: t.Dir(), EventCount: st.Count, Stored: st.Stored, Newest: st.Head}
+		info = Info{Dir: t.Address(), EventCount: st.Count, Stored: st.Stored, Newest: st.Head}
 		if info.Scheduled, err = tx.countScheduled(); err != nil {
 			return err
 		}
@@ -66,6 +70,12 @@ func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 		}
 		return nil
 	})
+	if err == nil {
+		info.Limits, err = t.Limits(ctx)
+	}
+	if d, ok := t.s.(store.Durable); ok && err == nil {
+		info.Durability, err = d.Durability(ctx)
+	}
 	for i := range info.Subscriptions {
 		_, info.Subscriptions[i].FilterErr = filter.Compile(info.Subscriptions[i].Where())
 	}

@@ -31,12 +31,15 @@ func (tx *Tx) Outcome(consumer string, ids ...int64) ([]Outcome, error) {
 	}
 	m := f.Matcher()
 	list := make([]Outcome, len(ids))
+	all := &standings{tx: tx, consumer: consumer}
 	for i, id := range ids {
 		o := &list[i]
 		o.ID = id
-		if o.State, o.Failures, err = tx.Standing(consumer, id); err != nil {
+		state, l, err := all.of(id)
+		if err != nil {
 			return nil, err
 		}
+		o.State, o.Failures = state, failures(&l)
 		if o.State != Unread {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -128,4 +129,75 @@ func TestOutcome(t *testing.T) {
 		}
 		compare()
 	})
+}
+
+// TestOutcomeAboveMark: of deliveries side by side each settled event counts, though one
+// before it waits for its next attempt, and what is known of the attempts of that is told.
+func TestOutcomeAboveMark(t *testing.T) {
+	ctx := context.Background()
+	th, err := Init(t.TempDir() + "/t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	if err := th.Subscribe(ctx, Subscription{Consumer: "c", Handler: "true"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	feed, err := th.ParallelFeed("c", ParallelPolicy{Policy: Policy{MaxAttempts: 2, Backoff: func(int64) time.Duration { return time.Hour }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(q Step) Given {
+		t.Helper()
+		g, err := feed.Step(ctx, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	want := func(states ...DeliveryState) (got []Outcome) {
+		t.Helper()
+		err := th.View(ctx, func(tx *Tx) (err error) {
+			got, err = tx.Outcome("c", 1, 2, 3, 4)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range got {
+			one, _, err := standingOf(th, o.ID)
+			if o.State != states[i] || one != o.State || err != nil {
+				t.Errorf("event %d: %v and %v, want %v, %v", o.ID, o.State, one, states[i], err)
+			}
+		}
+		return got
+	}
+	g := step(Step{Begin: 3})
+	if len(g.Begin) != 3 {
+		t.Fatalf("%+v", g)
+	}
+	want(Unread, Unread, Unread, Unread)
+	step(Step{Results: []DeliveryResult{{Number: g.Begin[0].Number(), Result: Result{Verdict: Failed, Error: "killed"}},
+		{Number: g.Begin[1].Number(), Result: Result{Verdict: Succeeded}}, {Number: g.Begin[2].Number(), Result: Result{Verdict: Rejected, Error: "no"}}}})
+	got := want(Unread, Acked, Dead, Unread)
+	if got[0].Attempts != 1 || got[0].LastError != "killed" || got[2].LastError != "no" {
+		t.Errorf("%+v", got)
+	}
+	if err := th.Seek(ctx, "c", 0); err != nil {
+		t.Fatal(err)
+	}
+	want(Unread, Unread, Dead, Unread)
+}
+
+func standingOf(th *Thread, id int64) (state DeliveryState, f Failures, err error) {
+	err = th.View(context.Background(), func(tx *Tx) (err error) {
+		state, f, err = tx.Standing("c", id)
+		return err
+	})
+	return state, f, err
 }

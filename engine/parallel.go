@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"thread/internal/store"
@@ -75,7 +76,9 @@ type ParallelPolicy struct {
 	// Key is "" for none, "source", "type", "subtype", or a JSON path into the content
 	// such as $.chat.id. An event without one, NULL, or one whose content is not JSON,
 	// has the empty key.
-	Key    string
+	Key string
+	// Fold makes the same of keys that are to count as one; nil for none.
+	Fold   func(key string) string
 	Window int64 // less than 1 is DefaultWindow
 }
 
@@ -156,6 +159,7 @@ func (t *Thread) ParallelFeed(consumer string, p ParallelPolicy) (*ParallelFeed,
 	if err != nil {
 		return nil, err
 	}
+	key.fold = p.Fold
 	p.Limit, p.MaxAttempts = max(1, p.Limit), max(1, p.MaxAttempts)
 	if p.Backoff == nil {
 		p.Backoff = func(int64) time.Duration { return 0 }
@@ -192,8 +196,13 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 					return err
 				})
 			}
+			seen, onward := f.scan.pos, false
 			for n := 0; err == nil && f.lacks(q.Begin+q.Reserve) && (n == 0 || n < slicesAtOnce && more && len(f.ready)+len(q.Results) == 0); n++ {
-				more, err = f.fill(ctx)
+				more, err = f.fill(ctx, false)
+				onward = onward || f.scan.pos > seen
+			}
+			if err == nil && !onward && f.behind(q.Begin+q.Reserve) {
+				_, err = f.fill(ctx, true)
 			}
 		}
 		scanErr := err
@@ -210,7 +219,12 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 		g = Given{}
 		if len(q.Results)+len(q.Begun) > 0 || f.gapAtMark() || q.Begin+q.Reserve > 0 && f.canGive() {
 			var refused error
-			if g, refused, err = f.store(ctx, now); err != nil {
+			g, refused, err = f.store(ctx, now)
+			if errors.Is(err, errStepAgain) {
+				err = nil
+				continue
+			}
+			if err != nil {
 				return Given{Dead: dead}, err
 			}
 			scanErr = cmp.Or(scanErr, refused)
@@ -249,6 +263,14 @@ func (f *ParallelFeed) lacks(n int) bool {
 	return len(f.ready) < n
 }
 
+// behind reports whether there are events that were not looked at yet, of which some may
+// be of keys that nothing is known of. Each Step that gives something out looks at some
+// of them, also when there is plenty of the keys that are known: or a few keys with
+// backlogs would keep all others from their turn.
+func (f *ParallelFeed) behind(n int) bool {
+	return n > 0 && !f.stale && !f.full() && !f.key.none() && f.scan.pos < f.head && !f.loadedAll(false)
+}
+
 // lowest returns the event after the mark, nil when it is not loaded.
 func (f *ParallelFeed) lowest() *pending {
 	for _, p := range f.loaded {
@@ -283,12 +305,21 @@ func (f *ParallelFeed) inWindow() int64 {
 	return f.spans.count() + f.outs + int64(len(f.waiting)+len(f.known))
 }
 
+// errStepAgain says that nothing of a transaction was stored whose outcome was unknown:
+// what the feed had learned in it is not so.
+var errStepAgain = errors.New("nothing of the step was stored")
+
 // store is the transaction of a Step.
 func (f *ParallelFeed) store(ctx context.Context, q Step) (g Given, refused error, err error) {
 	var ended []*outDelivery
 	var dead []int64
 	var before int64 // number of the latest delivery
+	again := false
 	err = f.t.Update(ctx, func(tx *Tx) error {
+		if again {
+			return errStepAgain
+		}
+		again = true
 		state, p, err := f.current(tx)
 		if err != nil {
 			return err
@@ -316,6 +347,8 @@ func (f *ParallelFeed) store(ctx context.Context, q Step) (g Given, refused erro
 		var s *store.Subscription
 		if s, refused = tx.subscription(f.consumer); refused == nil && s.Paused {
 			refused = ErrPaused
+		} else if refused == nil && s.Pull {
+			refused = ErrPull
 		}
 		if refused == nil && !f.stale && s.Where() != f.where {
 			f.stale = true

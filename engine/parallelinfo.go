@@ -124,7 +124,7 @@ func (tx *Tx) takeAttempt(consumer string, state *store.Delivery) error {
 	if !ok || err != nil {
 		return err
 	}
-	if !a.FirstAt.IsZero() {
+	if !a.FirstAt.IsZero() || !a.NextAt.IsZero() {
 		state.Failing, state.Letter = state.First, a.Failures
 	}
 	return tx.s.Delete(store.Attempts, store.LetterKey(consumer, state.First))

@@ -9,6 +9,7 @@ import (
 type keyOf struct {
 	column string
 	path   *filter.Path
+	fold   func(key string) string // nil: none
 }
 
 func newKeyOf(text string) (keyOf, error) {
@@ -34,7 +35,19 @@ func ValidKey(text string) error {
 // none reports whether events have no key.
 func (k *keyOf) none() bool { return k.column == "" }
 
+// inContent reports whether the key of an event is in its content.
+func (k *keyOf) inContent() bool { return k.path != nil }
+
+// of is what orders an event.
 func (k *keyOf) of(e *event.Event) string {
+	if k.fold != nil && !k.none() {
+		return k.fold(k.text(e))
+	}
+	return k.text(e)
+}
+
+// text is what the event has.
+func (k *keyOf) text(e *event.Event) string {
 	switch {
 	case k.path != nil:
 		return k.path.Text(e.Content)

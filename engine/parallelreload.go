@@ -24,6 +24,9 @@ func (f *ParallelFeed) reload(ctx context.Context) error {
 		if s.Paused {
 			return ErrPaused
 		}
+		if s.Pull {
+			return ErrPull
+		}
 		match, err := filter.Compile(s.Where())
 		if err != nil {
 			return err
@@ -130,7 +133,7 @@ func (f *ParallelFeed) adopt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		needed = state.Count > 0 || state.Failing > 0
+		needed = state.Count > 0 || state.Failing > 0 || state.Window != 0 && state.Window != f.policy.Window
 		return tx.eachAttempt(f.consumer, func(_ int64, a store.Attempt) (bool, error) {
 			needed = needed || a.State == store.AttemptRunning
 			return !needed, nil
@@ -159,6 +162,7 @@ func (f *ParallelFeed) adopt(ctx context.Context) error {
 			}
 		}
 		clearFailures(&state)
+		state.Window = f.policy.Window // so that others know why nothing is given out
 		if err := tx.adoptAttempts(f.consumer, &f.policy.Policy, &state, p.From()); err != nil {
 			return err
 		}
@@ -233,6 +237,9 @@ func (tx *Tx) adoptAttempts(consumer string, p *Policy, state *store.Delivery, f
 
 // settleAt adds a single event to the set. A feed joins it with the mark.
 func (tx *Tx) settleAt(consumer string, state *store.Delivery, from, id int64, set *spans) (err error) {
+	if err := tx.cleanSet(consumer, state, from); err != nil {
+		return err
+	}
 	s := set.add(span{id, id, 1}, func(first int64) {
 		if derr := tx.s.Delete(store.Settled, store.LetterKey(consumer, first)); err == nil {
 			err = derr
@@ -241,6 +248,5 @@ func (tx *Tx) settleAt(consumer string, state *store.Delivery, from, id int64, s
 	if err != nil {
 		return err
 	}
-	state.Mark = from + 1
 	return tx.putSpan(consumer, s)
 }

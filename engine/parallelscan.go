@@ -14,11 +14,13 @@ var (
 	loadedOfKey  = 64
 	loadedAtOnce = 4096
 	lettersAhead = 256 // letters that were sent back
+	keysAtOnce   = 4 * loadedAtOnce
 )
 
 const (
 	loadedBytes = 32 << 20
-	pageEvents  = 512 // that are read in one transaction
+	leastOfKey  = 4
+	pageEvents  = 512 // whose contents are read in one transaction
 )
 
 // scans are the two searches for events to load: one goes on from the mark and
@@ -36,9 +38,11 @@ type scans struct {
 	letters     bool  // more letters were sent back than are loaded
 }
 
-// fill loads events for a while. It reports whether there is more to look at.
-func (f *ParallelFeed) fill(ctx context.Context) (more bool, err error) {
-	if f.loadedEnough() {
+// fill loads events for a while: those of keys that have come to the end of what is
+// loaded of them before those that nobody has seen yet, or only the latter. It reports
+// whether there is more to look at.
+func (f *ParallelFeed) fill(ctx context.Context, onward bool) (more bool, err error) {
+	if !onward && f.loadedEnough() {
 		f.evict()
 	}
 	err = f.t.read(ctx, func(tx *Tx) error {
@@ -53,6 +57,9 @@ func (f *ParallelFeed) fill(ctx context.Context) (more bool, err error) {
 		if s.Paused {
 			return ErrPaused
 		}
+		if s.Pull {
+			return ErrPull
+		}
 		if s.Where() != f.where {
 			f.stale = true
 		}
@@ -60,12 +67,15 @@ func (f *ParallelFeed) fill(ctx context.Context) (more bool, err error) {
 		if f.stale {
 			return nil
 		}
+		if onward {
+			return f.look(tx, true)
+		}
 		if f.scan.letters && !f.lettersLeft() {
 			if err := f.loadLetters(tx); err != nil {
 				return err
 			}
 		}
-		return f.look(tx)
+		return f.look(tx, false)
 	})
 	if err != nil {
 		return false, err
@@ -78,7 +88,7 @@ func (f *ParallelFeed) unseen() bool {
 	return f.stale || f.scan.refill || f.scan.pos < f.head || f.hungry() != nil || f.scan.letters && !f.lettersLeft()
 }
 
-// lettersLeft reports whether a letter is loaded that does not wait.
+// lettersLeft reports whether a letter is loaded that neither waits nor is out.
 func (f *ParallelFeed) lettersLeft() bool {
 	n := 0
 	for _, p := range f.loaded {
@@ -91,56 +101,85 @@ func (f *ParallelFeed) lettersLeft() bool {
 			n--
 		}
 	}
+	for _, d := range f.out {
+		if p := d.events[0]; p.letter && f.loaded[p.ID] == p {
+			n--
+		}
+	}
 	return n > 0
 }
 
-// look loads events of one slice.
-func (f *ParallelFeed) look(tx *Tx) error {
+// look loads events of one slice. What only the series tells, as the key mostly is, is
+// not read for an event that is not loaded.
+func (f *ParallelFeed) look(tx *Tx, onward bool) error {
 	c := &f.scan
-	if !c.refill {
+	if !c.refill && !onward {
 		f.startRefill()
 	}
-	pos, prev, upto := &c.pos, &c.prev, tx.Head()
-	if c.refill {
+	pos, prev, upto, refill := &c.pos, &c.prev, tx.Head(), c.refill && !onward
+	if refill {
 		pos, prev, upto = &c.again, &c.againPrev, c.pos
 	}
-	q := store.Scan{Selection: c.selection, After: *pos, Upto: upto, Slice: true}
-	events, at, err := tx.s.Page(q, pageEvents, nil)
 	now := tx.now()
-	for i := range events {
-		id := events[i].ID
-		if id <= f.mark { // which has moved over a range since
-			*prev = id
-			continue
+	loads, bytes, stopped := 0, 0, false
+	q := store.Scan{Selection: c.selection, After: *pos, Upto: upto, Slice: true}
+	at, err := tx.s.ScanSeries(q, func(e *event.Event, read func() error) (bool, error) {
+		if e.ID <= f.mark { // which has moved over a range since
+			*prev = e.ID
+			return true, nil
 		}
-		if r, ok := f.spans.find(id); ok {
+		if r, ok := f.spans.find(e.ID); ok {
 			if *prev+1 < r.first {
 				f.gaps = append(f.gaps, span{*prev + 1, r.first - 1, 0})
 			}
 			*prev = r.last
-			continue
+			return true, nil
 		}
-		if p := f.loaded[id]; p != nil && !p.letter {
-			*prev = id
-			continue
+		if p := f.loaded[e.ID]; p != nil && !p.letter {
+			*prev = e.ID
+			return true, nil
 		}
-		if f.loadedEnough() || c.refill && c.keysWithout == 0 {
-			at = id - 1
-			break
+		if stopped = f.loadedAll(refill) || refill && c.keysWithout == 0; stopped {
+			*pos = max(*pos, e.ID-1)
+			return false, nil
 		}
-		l := f.lineup(f.key.of(&events[i]))
-		if f.admit(l, id, *prev) {
-			p := f.load(&events[i], l, *prev)
+		if f.key.inContent() {
+			if err := read(); err != nil {
+				return false, err
+			}
+			loads++
+		}
+		if l := f.lineup(f.key.of(e)); f.admit(l, refill, e.ID, *prev) {
+			if !f.key.inContent() {
+				if err := read(); err != nil {
+					return false, err
+				}
+				loads++
+			}
+			p := f.load(e, l, *prev)
+			bytes += len(p.Content)
 			f.requeue(p, now)
 			f.queueUp(l)
 		}
-		*prev = id
+		*prev = e.ID
+		return loads < pageEvents && bytes < resultBytes, nil
+	})
+	if !stopped {
+		*pos = max(*pos, at)
 	}
-	*pos = max(*pos, at)
-	if c.refill && err == nil && (c.again >= c.pos || c.keysWithout == 0) {
+	if refill && err == nil && (c.again >= c.pos || c.keysWithout == 0) {
 		f.endRefill()
 	}
 	return err
+}
+
+// loadedAll reports whether nothing more may be loaded. Going onward, a key of which
+// nothing is loaded gets one event all the same, so that it has its turn.
+func (f *ParallelFeed) loadedAll(refill bool) bool {
+	if !f.loadedEnough() {
+		return false
+	}
+	return refill || f.key.none() || len(f.keys) >= keysAtOnce
 }
 
 // loadedEnough reports whether the keys have as much in their queues as they may.
@@ -148,21 +187,29 @@ func (f *ParallelFeed) loadedEnough() bool {
 	return len(f.loaded)-len(f.waiting)-int(f.outs) >= loadedAtOnce || f.bytes >= loadedBytes
 }
 
+// quota is how many events of a key are loaded at once: fewer when there are many keys,
+// so that all of them find room.
+func (f *ParallelFeed) quota() int {
+	return min(loadedOfKey, max(leastOfKey, loadedAtOnce/2/max(1, len(f.keys))))
+}
+
 // admit reports whether an event of a key is to be loaded now, and remembers where to
 // go on where it is not.
-func (f *ParallelFeed) admit(l *lineup, id, prev int64) bool {
-	most := max(loadedOfKey, int(min(f.policy.Limit, int64(loadedAtOnce/4))))
+func (f *ParallelFeed) admit(l *lineup, refill bool, id, prev int64) bool {
+	most := max(f.quota(), int(min(f.policy.Limit, int64(loadedAtOnce/4))))
 	if l.unordered {
 		most = math.MaxInt
+	} else if !refill && f.loadedEnough() {
+		most = 1
 	}
 	space := len(l.queue) < most
 	switch {
-	case !f.scan.refill && l.more:
+	case !refill && l.more:
 		return false
-	case !f.scan.refill && !space:
+	case !refill && !space:
 		l.more, l.resume, l.before = true, id-1, prev
 		return false
-	case !f.scan.refill:
+	case !refill:
 		return true
 	case !l.more || l.closed || id <= l.resume || l.resume < f.scan.start:
 		return false
@@ -178,8 +225,9 @@ func (f *ParallelFeed) admit(l *lineup, id, prev int64) bool {
 // hungry returns a key that has come to the end of what is loaded of it: the one that
 // has the oldest events that are not.
 func (f *ParallelFeed) hungry() (first *lineup) {
+	low := f.quota() / 4
 	for _, l := range f.keys {
-		if l.more && l.waits == 0 && len(l.queue) <= loadedOfKey/4 && (first == nil || l.resume < first.resume) {
+		if l.more && l.waits == 0 && len(l.queue) <= low && (first == nil || l.resume < first.resume) {
 			first = l
 		}
 	}
@@ -230,7 +278,7 @@ func (f *ParallelFeed) load(e *event.Event, l *lineup, prev int64) *pending {
 func (f *ParallelFeed) evict() {
 	f.scan.refill = false // it would not see what is let go behind it
 	for _, l := range f.keys {
-		keep := 4
+		keep := leastOfKey
 		if l.waits > 0 || f.full() { // or only the event after the mark can be used
 			keep = 0
 		}

@@ -47,7 +47,9 @@ func (w *settling) settleOne(p *pending, a *store.Attempt, r Result, now time.Ti
 	case r.Verdict == Succeeded:
 		return w.done(p)
 	case r.Verdict == Returned:
-	case r.Verdict == Deferred || r.Verdict == Postponed:
+	case r.Verdict == Postponed:
+		postpone(&a.Failures, &r, now)
+	case r.Verdict == Deferred:
 		fail(&a.Failures, r, now, false)
 		wait := r.Delay
 		if wait <= 0 {
@@ -175,6 +177,9 @@ func (f *ParallelFeed) gapAtMark() bool {
 
 // save stores the set and moves the mark.
 func (w *settling) save(p *Progress) error {
+	if err := w.tx.cleanSet(w.consumer, w.state, p.From()); err != nil {
+		return err
+	}
 	if len(w.spans) > 0 && w.spans[0].first <= w.mark+1 {
 		w.dirty[w.spans[0].first] = true
 		w.mark = max(w.mark, w.spans[0].last)
@@ -231,7 +236,11 @@ func (w *settling) give(q *Step) (g Given, err error) {
 			break
 		}
 		l.inTurn = false
-		w.ready = slices.DeleteFunc(w.ready, func(r *lineup) bool { return r == l })
+		if w.ready[0] == l {
+			w.ready = w.ready[1:]
+		} else { // the window is full, and it is not its turn
+			w.ready = slices.DeleteFunc(w.ready, func(r *lineup) bool { return r == l })
+		}
 		events, err := w.take(l)
 		if err != nil {
 			return g, err
@@ -309,7 +318,7 @@ func (w *settling) complete(p *pending) (there bool, err error) {
 func (w *settling) note(events []*pending, begins bool) (d Delivery, err error) {
 	w.state.Number++
 	out := &outDelivery{number: w.state.Number, events: events, begun: begins}
-	d = Delivery{number: w.state.Number, Key: events[0].line.key, Retry: events[0].letter}
+	d = Delivery{number: w.state.Number, Key: w.key.text(&events[0].Event), Retry: events[0].letter}
 	if len(events) == 1 {
 		d.Attempt = events[0].at.Attempts + 1
 	}

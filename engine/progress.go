@@ -116,6 +116,12 @@ func (t *Thread) Pop(ctx context.Context, consumer string, q PopQuery) (Page, er
 	if q.Limit == 0 {
 		q.Limit = math.MaxInt64
 	}
+	if t.url != "" { // a server is far
+		page, err := t.popWith(ctx, consumer, nil, q)
+		if !errors.Is(err, errFilterChanged) {
+			return page, err
+		}
+	}
 	for {
 		where, err := t.filterOf(ctx, consumer)
 		if err != nil {
@@ -145,25 +151,56 @@ func (t *Thread) filterOf(ctx context.Context, consumer string) (where string, e
 
 var errFilterChanged = errors.New("the consumer has another filter by now")
 
-// popWith is Pop with a filter that was compiled outside of the lock. It returns
-// errFilterChanged when the consumer has another one by now.
+// shortFilter is how long a filter may be that is compiled while others wait.
+const shortFilter = 1024
+
+// quickSelection selects by a filter while others wait. It returns errFilterChanged for
+// one that is to be compiled, or tried, before.
+func quickSelection(where string) (*store.Selection, error) {
+	if len(where) > shortFilter {
+		return nil, errFilterChanged
+	}
+	f, err := filter.Compile(where)
+	if err == nil && f.CanFail() {
+		err = errFilterChanged
+	}
+	if err != nil {
+		return nil, err
+	}
+	return store.NewSelection(f, nil), nil
+}
+
+// popWith is Pop with a filter that was compiled outside of the lock, nil to take the
+// consumer's if that is quick. It returns errFilterChanged when the consumer has another
+// one by now.
 func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter, q PopQuery) (page Page, err error) {
-	r := reading{t: t, selection: store.NewSelection(f, nil), after: q.LastAcked, upto: math.MaxInt64, limit: q.Limit}
-	tried := r
-	if f.CanFail() {
+	whole := reading{t: t, after: q.LastAcked, upto: math.MaxInt64, limit: q.Limit}
+	if f != nil {
+		whole.selection = store.NewSelection(f, nil)
+	}
+	rest := whole
+	canFail := f != nil && f.CanFail()
+	if canFail {
 		// Everything that is there is tried without holding up writers; what comes
 		// meanwhile is tried below.
-		if err := tried.dryRun(ctx); err != nil {
+		if err := rest.dryRun(ctx); err != nil {
 			return page, err
 		}
 	}
+	var r reading
 	var first []event.Event
 	err = t.Update(ctx, func(tx *Tx) error {
 		s, err := tx.subscription(consumer)
 		if err != nil {
 			return err
 		}
-		if s.Where() != f.Text() {
+		tried := rest
+		r = whole // it may run again, and begins where it began
+		if f == nil {
+			if r.selection, err = quickSelection(s.Where()); err != nil {
+				return err
+			}
+		} else if s.Where() != f.Text() {
 			return errFilterChanged
 		}
 		p, _, err := tx.Progress(consumer)
@@ -171,7 +208,7 @@ func (t *Thread) popWith(ctx context.Context, consumer string, f *filter.Filter,
 			return err
 		}
 		page.Previous, page.Newest = p.LastAcked, tx.Head()
-		if f.CanFail() && !tried.done() {
+		if canFail && !tried.done() {
 			if _, err := tx.s.Scan(store.Scan{Selection: tried.selection, After: tried.after, Upto: tx.Head()}, tried.count); err != nil {
 				return err
 			}

@@ -21,7 +21,9 @@ type Compaction struct {
 // Compact rewrites the database without the pages that it does not use, and
 // puts the copy in its place in one step. What the thread holds stays as it is.
 // The copy is made in slices, like any long read, and what is written meanwhile is
-// part of it: others wait for the last step only. The disk needs space for both.
+// part of it: others wait for the last step only. The disk needs space for both. The
+// new file has the owner, the group and the mode of the old one; Compact returns
+// [ErrOwner], having changed nothing, where this account cannot give it those.
 //
 // Compact returns [ErrBusy], also while another process compacts or prunes, and
 // [ErrUnknownOutcome] when the new file has its name but may lose it in a loss of
@@ -51,6 +53,8 @@ type Retention struct {
 
 	// Force drops events that a consumer has not acked, too.
 	Force bool
+	// Lines deletes rotated files of lines and logs with the events, as [Thread.Retain] does.
+	Lines bool
 	// DryRun only says what would be dropped.
 	DryRun bool
 }
@@ -74,7 +78,7 @@ func (e *HeldBackError) Error() string {
 
 // Prune drops old events by rewriting the database without them; see [Thread.Compact]
 // for what that means to others. Ids never come back, the count of events ever stored
-// stays, and so does events.jsonl.
+// stays, and so does events.jsonl, but for Retention.Lines.
 //
 // Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer has
 // an unread event among them that matches its filter, or any consumer a dead letter,
@@ -100,9 +104,13 @@ func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 	}
 	if !r.DryRun {
 		c, err := t.s.Prune(ctx, store.Dropping{
+			Rotate:  r.Lines,
 			Through: func(s store.Tx) (int64, error) { return through(&Tx{t: t, s: s, ctx: ctx}) },
 			May:     func(s store.Tx, id int64) error { return may(&Tx{t: t, s: s, ctx: ctx}, id) },
 		})
+		if err == nil && c.Dropped > 0 && r.Lines {
+			err = t.dropRotated(ctx)
+		}
 		return Compaction(c), err
 	}
 	var c Compaction

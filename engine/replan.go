@@ -64,7 +64,9 @@ func (tx *Tx) replan(now time.Time) error {
 			}
 			continue
 		}
-		if _, err := tx.schedule(m.at, &store.ScheduledEntry{Draft: m.entry.Draft, Since: now}); err != nil {
+		key := store.ScheduledKey(m.at, store.SequenceOf(m.key)) // it keeps its id
+		m.entry.Since = now
+		if err := tx.s.Put(store.Scheduled, key, m.entry.Encode(key)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 var (
 	ErrScheduleExists = errors.New("schedule exists")
 	ErrNoSchedule     = errors.New("no such schedule")
+	ErrNoDelayed      = errors.New("no such delayed event")
 )
 
 // Schedule pushes an event again and again.
@@ -39,6 +41,7 @@ type Schedule struct {
 
 // Delayed is an event that is to be pushed once.
 type Delayed struct {
+	ID    int64 // of the entry that waits, from 1; the event gets its own later
 	At    time.Time
 	Draft event.Draft
 }
@@ -51,33 +54,61 @@ type Delayed struct {
 // The errors are those of [Thread.Push]; [ErrInvalid] also for a time before 1970 or
 // after the year 9999.
 func (t *Thread) PushAt(ctx context.Context, d event.Draft, at time.Time) (e event.Event, err error) {
+	e, _, err = t.DelayUntil(ctx, d, at)
+	return e, err
+}
+
+// DelayUntil is [Thread.PushAt], and also returns the entry that waits; its ID is 0 when
+// none does.
+func (t *Thread) DelayUntil(ctx context.Context, d event.Draft, at time.Time) (e event.Event, waits Delayed, err error) {
+	waits = Delayed{At: at, Draft: d}
 	if err := d.Validate(); err != nil {
-		return e, err
+		return e, waits, err
 	}
 	if at.UnixMilli() < 0 || at.UTC().Year() > 9999 {
-		return e, invalidf("time %v is out of range", at)
+		return e, waits, invalidf("time %v is out of range", at)
 	}
 	err = t.Update(ctx, func(tx *Tx) error {
+		e, waits.ID = event.Event{}, 0
 		if !at.After(tx.now()) {
 			e, err = tx.Push(d)
 			return err
 		}
-		_, err := tx.schedule(at, &store.ScheduledEntry{Draft: d})
+		key, err := tx.schedule(at, &store.ScheduledEntry{Draft: d})
+		waits.ID = delayedID(key)
 		return err
 	})
-	return e, err
+	return e, waits, err
+}
+
+// delayedID returns the id of an entry of the queue, 0 for none.
+func delayedID(key []byte) int64 {
+	if key == nil {
+		return 0
+	}
+	return int64(store.SequenceOf(key))
 }
 
 // PushAfter is [Thread.PushAt] for a time from now, and returns that time. The event
 // comes no later than that long from now by any clock: one that was ahead, and is set
 // back meanwhile, makes the delay begin again.
 func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Duration) (e event.Event, at time.Time, err error) {
+	e, waits, err := t.DelayFor(ctx, d, delay)
+	return e, waits.At, err
+}
+
+// DelayFor is [Thread.PushAfter], and also returns the entry that waits; its ID is 0
+// when none does.
+func (t *Thread) DelayFor(ctx context.Context, d event.Draft, delay time.Duration) (e event.Event, waits Delayed, err error) {
+	waits.Draft = d
 	if err := d.Validate(); err != nil {
-		return e, at, err
+		return e, waits, err
 	}
 	err = t.Update(ctx, func(tx *Tx) error {
 		now := tx.now()
-		if at = now.Add(delay); delay <= 0 {
+		e, waits.ID = event.Event{}, 0
+		at := now.Add(delay)
+		if waits.At = at; delay <= 0 {
 			e, err = tx.Push(d)
 			return err
 		}
@@ -87,10 +118,36 @@ func (t *Thread) PushAfter(ctx context.Context, d event.Draft, delay time.Durati
 		if err := tx.notePlanned(); err != nil {
 			return err
 		}
-		_, err := tx.schedule(at, &store.ScheduledEntry{Draft: d, Since: now})
+		key, err := tx.schedule(at, &store.ScheduledEntry{Draft: d, Since: now})
+		waits.ID = delayedID(key)
 		return err
 	})
-	return e, at, err
+	return e, waits, err
+}
+
+// Cancel removes an event that waits for its time, by the id of [Delayed]. It returns
+// [ErrNoDelayed] when none waits with that id, as when it was pushed before.
+func (t *Thread) Cancel(ctx context.Context, id int64) error {
+	return t.Update(ctx, func(tx *Tx) error {
+		var found []byte
+		err := tx.eachScheduled(func(key, value []byte) (bool, error) {
+			if delayedID(key) != id {
+				return true, nil
+			}
+			e, err := store.DecodeScheduled(key, value)
+			if err == nil && !e.Repeats {
+				found = bytes.Clone(key)
+			}
+			return false, err
+		})
+		if err != nil {
+			return err
+		}
+		if found == nil {
+			return fmt.Errorf("%w: %d", ErrNoDelayed, id)
+		}
+		return tx.s.Delete(store.Scheduled, found)
+	})
 }
 
 // AddSchedule stores a schedule and returns the time of its first event. It returns
@@ -171,7 +228,7 @@ func (t *Thread) Delayed(ctx context.Context, limit int) (list []Delayed, err er
 				return false, err
 			}
 			if !e.Repeats {
-				list = append(list, Delayed{At: store.DueOf(key), Draft: e.Draft})
+				list = append(list, Delayed{ID: delayedID(key), At: store.DueOf(key), Draft: e.Draft})
 			}
 			return limit == 0 || len(list) < limit, nil
 		})

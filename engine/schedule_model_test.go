@@ -67,8 +67,10 @@ func (m *planModel) open(t *rapid.T, dir string) {
 }
 
 func (m *planModel) add(p planned) {
-	m.seq++
-	p.seq = m.seq
+	if p.seq == 0 {
+		m.seq++
+		p.seq = m.seq
+	}
 	m.queue = append(m.queue, p)
 	slices.SortFunc(m.queue, func(a, b planned) int { return cmp.Or(a.due.Compare(b.due), a.seq-b.seq) })
 }
@@ -97,7 +99,9 @@ func (m *planModel) replan() {
 		if due.Before(p.due) {
 			m.queue = slices.DeleteFunc(m.queue, func(q planned) bool { return q.seq == p.seq })
 			if p.due = due; p.name == "" {
-				p.since = m.now
+				p.since = m.now // and it keeps its id
+			} else {
+				p.seq = 0
 			}
 			m.add(p)
 		}
@@ -115,6 +119,7 @@ func (m *planModel) release() {
 		if p.name == "" {
 			continue
 		}
+		p.seq = 0
 		next := plannedSpecs[m.specs[p.name]].next
 		was := p.due
 		if p.due = next(was); !p.due.After(m.now) {

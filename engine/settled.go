@@ -86,6 +86,7 @@ func (tx *Tx) settledAbove(consumer string, state *store.Delivery, from int64) (
 	return s, tx.eachSpan(consumer, func(r span) error {
 		if r.last > from {
 			r.first = max(r.first, from+1)
+			r.count = min(r.count, r.last-r.first+1) // at most: which of them match is not looked up
 			s = append(s, r)
 		}
 		return nil
@@ -185,6 +186,49 @@ func (tx *Tx) trimSet(consumer string, from, to int64) error {
 	}
 	state.Moved++
 	return tx.putDelivery(consumer, &state)
+}
+
+// cleanSet comes before the set above from, the consumer's progress, is made that of from.
+// A program that does not know the set may have moved progress since it was changed
+// last: ranges that do not count must not count again, and nothing may be left below
+// from.
+func (tx *Tx) cleanSet(consumer string, state *store.Delivery, from int64) error {
+	if state.Mark == from+1 {
+		return nil
+	}
+	set, err := tx.settledAbove(consumer, state, from)
+	if err != nil {
+		return err
+	}
+	upto := from
+	if !setCounts(state, from) {
+		upto = maxID
+	}
+	ranges, err := tx.rowsUpTo(store.Settled, consumer, upto)
+	for _, k := range ranges {
+		if err == nil {
+			err = tx.s.Delete(store.Settled, k)
+		}
+	}
+	if err == nil && len(ranges) > 0 && len(set) > 0 {
+		err = tx.putSpan(consumer, set[0]) // it may have been cut
+	}
+	var gone []int64
+	if err == nil {
+		err = tx.eachAttempt(consumer, func(id int64, a store.Attempt) (bool, error) {
+			if id <= from && a.Resent == 0 { // a letter stays one
+				gone = append(gone, id)
+			}
+			return id < from, nil
+		})
+	}
+	for _, id := range gone {
+		if err == nil {
+			err = tx.s.Delete(store.Attempts, store.LetterKey(consumer, id))
+		}
+	}
+	state.Mark = from + 1
+	return err
 }
 
 // dropSet makes everything after the progress unread again, and forgets the attempts.

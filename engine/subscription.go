@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,8 +18,8 @@ import (
 // events that match Filter.
 type Subscription struct {
 	Consumer string  // its id: any text in UTF-8, 1 to event.MaxNameBytes bytes
-	Handler  string  // a shell command, not empty
-	Filter   *string // nil: every event
+	Handler  string  // a shell command, not empty; of a consumer with Pull it is PullHandler
+	Filter   *string // nil: every event; one that ends in a -- comment is stored with a newline
 	// Timeout is how long a handler may run; 0 for as long as it likes.
 	Timeout time.Duration
 	// AckOnSuccess moves progress to the newest event that the handler popped,
@@ -33,7 +34,20 @@ type Subscription struct {
 	// ParallelPolicy; 0 for one delivery after the other.
 	Key      string
 	Parallel int64
+	// WarnAfter is how long a handler or a delivery waits for its turn in a lane of a
+	// resident process until that warns of it; nil for the default of 2 s.
+	WarnAfter *time.Duration
+	// Pull: nothing is ever started for the consumer, and its events are taken with
+	// [Thread.Next].
+	Pull bool
+	// MaxAttempts is, with Pull, how many failures make an event a dead letter; 0 for
+	// [DefaultMaxAttempts].
+	MaxAttempts int64
 }
+
+// PullHandler is the handler that other programs see of a consumer with Pull: one
+// that does nothing.
+const PullHandler = "true"
 
 // Where returns the text of the filter, "" when there is none.
 func (s *Subscription) Where() string {
@@ -56,14 +70,16 @@ const MaxParallel = 1000
 func subscriptionOf(r *store.Subscription) Subscription {
 	return Subscription{
 		Consumer: r.Consumer, Handler: r.Handler, Filter: r.Filter, Timeout: r.Timeout,
-		AckOnSuccess: r.AckOnSuccess, Paused: r.Paused, Lane: r.Lane, Key: r.Key, Parallel: r.Parallel,
+		AckOnSuccess: r.AckOnSuccess, Paused: r.Paused, Lane: r.Lane, Key: r.Key, Parallel: r.Parallel, WarnAfter: r.WarnAfter,
+		Pull: r.Pull, MaxAttempts: r.MaxAttempts,
 	}
 }
 
 // set puts what users see into a record.
 func (s *Subscription) set(r *store.Subscription) {
 	r.Consumer, r.Handler, r.Filter, r.Timeout = s.Consumer, s.Handler, s.Filter, s.Timeout
-	r.AckOnSuccess, r.Paused, r.Lane, r.Key, r.Parallel = s.AckOnSuccess, s.Paused, s.Lane, s.Key, s.Parallel
+	r.AckOnSuccess, r.Paused, r.Lane, r.Key, r.Parallel, r.WarnAfter = s.AckOnSuccess, s.Paused, s.Lane, s.Key, s.Parallel, s.WarnAfter
+	r.Pull, r.MaxAttempts = s.Pull, s.MaxAttempts
 }
 
 // Subscribe stores a subscription. A consumer that was subscribed before goes on
@@ -104,6 +120,9 @@ func (tx *Tx) Replace(consumer string, change func(s *Subscription)) error {
 	if err := s.validate(); err != nil {
 		return err
 	}
+	if err := tx.notLeased(&s); err != nil {
+		return err
+	}
 	s.set(r)
 	return tx.putSubscription(r)
 }
@@ -111,6 +130,15 @@ func (tx *Tx) Replace(consumer string, change func(s *Subscription)) error {
 func (s *Subscription) validate() error {
 	if err := checkConsumer(s.Consumer); err != nil {
 		return err
+	}
+	if s.Pull {
+		s.Handler = PullHandler
+		if s.Parallel != 0 || s.Key != "" {
+			return invalidf("a consumer without a handler has one delivery after the other, not several in parallel")
+		}
+	}
+	if s.MaxAttempts < 0 || s.MaxAttempts > math.MaxInt32 || s.MaxAttempts > 0 && !s.Pull {
+		return invalidf("max attempts %d is not in 1 to %d, or the consumer has a handler", s.MaxAttempts, math.MaxInt32)
 	}
 	if s.Handler == "" {
 		return invalidf("handler is empty")
@@ -124,6 +152,9 @@ func (s *Subscription) validate() error {
 	if len(s.Lane) > maxLaneBytes || !utf8.ValidString(s.Lane) || strings.HasPrefix(s.Lane, "session:") || strings.TrimSpace(s.Lane) != s.Lane {
 		return invalidf("lane %q is no name of up to %d bytes without spaces around it that does not begin with \"session:\"", s.Lane, maxLaneBytes)
 	}
+	if s.WarnAfter != nil && *s.WarnAfter < 0 {
+		return invalidf("the time after which a wait is warned of is negative")
+	}
 	if s.Parallel < 0 || s.Parallel > MaxParallel {
 		return invalidf("parallel %d is not in 0 to %d", s.Parallel, MaxParallel)
 	}
@@ -135,6 +166,8 @@ func (s *Subscription) validate() error {
 	}
 	if s.Where() == "" {
 		s.Filter = nil
+	} else if closed := filter.Closed(*s.Filter); closed != *s.Filter {
+		s.Filter = &closed // the original's program writes a parenthesis behind it
 	}
 	_, err := filter.Compile(s.Where())
 	return err
@@ -151,6 +184,9 @@ func (tx *Tx) subscribe(s *Subscription) error {
 		return fmt.Errorf("%w: %q", ErrSubscriptionExists, s.Consumer)
 	}
 	if err := tx.ownFiles(s.Consumer); err != nil {
+		return err
+	}
+	if err := tx.notLeased(s); err != nil {
 		return err
 	}
 	last, err := tx.s.Sequence(store.Subscriptions)

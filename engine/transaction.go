@@ -15,6 +15,9 @@ type Tx struct {
 	t *Thread
 	s store.Tx
 
+	stampAt  int64  // milliseconds since 1970 of
+	stampNow string // the latest created_at
+
 	pushes bool // drafts were pushed, if only duplicates
 	keyed  int  // dedupe keys added
 
@@ -23,7 +26,12 @@ type Tx struct {
 	ctx context.Context // ends long work in this transaction; nil where there is none
 }
 
-func (tx *Tx) now() time.Time { return tx.t.now() }
+func (tx *Tx) now() time.Time {
+	if c, ok := tx.s.(store.Clock); ok {
+		return c.Now()
+	}
+	return tx.t.now()
+}
 
 // ended returns an error once the call that the transaction works for is called
 // off.
@@ -34,8 +42,23 @@ func (tx *Tx) ended() error {
 	return context.Cause(tx.ctx)
 }
 
+// stamp returns created_at of an event that is pushed now. Many share one.
+func (tx *Tx) stamp() string {
+	now := tx.now()
+	if ms := now.UnixMilli(); ms != tx.stampAt || tx.stampNow == "" {
+		tx.stampAt, tx.stampNow = ms, event.FormatTime(now)
+	}
+	return tx.stampNow
+}
+
 // Head returns the id of the newest event, 0 when there was never one.
 func (tx *Tx) Head() int64 { return tx.s.State().Head }
+
+// Stored returns how many events there are that were not dropped.
+func (tx *Tx) Stored() int64 { return tx.s.State().Stored }
+
+// Size returns how many bytes the thread takes: of events.db, in a directory.
+func (tx *Tx) Size() int64 { return tx.s.Size() }
 
 // Push stores one event in this transaction and returns it. It returns [ErrInvalid]
 // for a draft that is out of bounds and [ErrIDsExhausted] after id 2^63-1. For a
@@ -45,7 +68,7 @@ func (tx *Tx) Push(d event.Draft) (event.Event, error) {
 	if err := d.Validate(); err != nil {
 		return event.Event{}, err
 	}
-	e, duplicate, err := tx.pushOnce(&d, event.FormatTime(tx.now()))
+	e, duplicate, err := tx.pushOnce(&d, tx.stamp())
 	if duplicate && err == nil {
 		e, _, err = tx.s.Event(e.ID)
 	}
@@ -92,7 +115,13 @@ func (l logic) BeforeBatch(ctx context.Context) error {
 }
 
 // Subscribed implements store.Logic.
-func (l logic) Subscribed(tx store.Tx) bool { return (&Tx{t: l.t, s: tx}).hasSubscriptions() }
+//
+// Old events that the thread is to drop by itself are dropped by whoever starts the
+// handlers.
+func (l logic) Subscribed(tx store.Tx) bool {
+	t := &Tx{t: l.t, s: tx}
+	return t.hasSubscriptions() || t.overLimits()
+}
 
 // DropAfter implements store.Logic.
 func (l logic) DropAfter(tx store.Tx, head int64, most int) (more bool, err error) {
@@ -123,6 +152,9 @@ func (s *session) After() error {
 	s.tell = s.released && s.tx.t.onRelease != nil && s.tx.hasSubscriptions()
 	if !s.tx.pushes {
 		return nil
+	}
+	if err := s.tx.followClock(); err != nil {
+		return err
 	}
 	return s.tx.sweepKeys()
 }

@@ -181,9 +181,24 @@ var letterTables = []struct {
 }{{store.Retries, Waiting}, {store.Dead, Dead}}
 
 func (tx *Tx) standing(consumer string, id int64) (DeliveryState, store.Failures, error) {
+	return (&standings{tx: tx, consumer: consumer}).of(id)
+}
+
+// standings tells the states of some events of a consumer.
+type standings struct {
+	tx       *Tx
+	consumer string
+
+	read bool // what is below
+	from int64
+	at   store.Delivery
+	set  spans
+}
+
+func (s *standings) of(id int64) (DeliveryState, store.Failures, error) {
 	for _, in := range letterTables {
-		key := store.LetterKey(consumer, id)
-		v, err := tx.s.Get(in.table, key)
+		key := store.LetterKey(s.consumer, id)
+		v, err := s.tx.s.Get(in.table, key)
 		if err != nil {
 			return Unread, store.Failures{}, err
 		}
@@ -192,18 +207,35 @@ func (tx *Tx) standing(consumer string, id int64) (DeliveryState, store.Failures
 			return in.state, l, err
 		}
 	}
-	p, _, err := tx.Progress(consumer)
-	if err != nil {
+	if err := s.load(); err != nil {
 		return Unread, store.Failures{}, err
 	}
-	if id <= p.From() {
+	if _, above := s.set.find(id); above || id <= s.from {
 		return Acked, store.Failures{}, nil
 	}
-	state, err := tx.delivery(consumer)
-	if err != nil {
-		return Unread, store.Failures{}, err
+	if setCounts(&s.at, s.from) {
+		a, ok, err := s.tx.attempt(s.consumer, id)
+		if ok || err != nil {
+			return Unread, a.Failures, err
+		}
 	}
-	return Unread, failuresOf(&state, id), nil
+	return Unread, failuresOf(&s.at, id), nil
+}
+
+func (s *standings) load() error {
+	if s.read {
+		return nil
+	}
+	p, _, err := s.tx.Progress(s.consumer)
+	if err == nil {
+		s.from = p.From()
+		s.at, err = s.tx.delivery(s.consumer)
+	}
+	if err == nil {
+		s.set, err = s.tx.settledAbove(s.consumer, &s.at, s.from)
+	}
+	s.read = err == nil
+	return err
 }
 
 // Letter is an event that waits to be tried again, or is a dead letter.

@@ -32,6 +32,7 @@ func TestDocs(t *testing.T) {
 		switch block {
 		case "sql":
 			count++
+			line = strings.TrimSuffix(line, "\n") // as it is copied
 			if !checkFilter(t, o, line) {
 				_, err := Compile(line)
 				t.Errorf("the example %q is not a filter: %v", line, err)

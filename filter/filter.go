@@ -83,6 +83,22 @@ func checkText(text string) *Error {
 // Text returns the text the filter was compiled from.
 func (f *Filter) Text() string { return f.text }
 
+// Closed returns text with a newline after it where it ends in a -- comment, so that
+// what is written behind it, as the parenthesis of a query, is no part of the comment.
+// Any other text is returned unchanged.
+func Closed(text string) string {
+	if !strings.Contains(text, "--") {
+		return text
+	}
+	l := lexer{src: text}
+	for l.next().kind != tokEnd {
+	}
+	if l.open && l.err == nil {
+		return text + "\n"
+	}
+	return text
+}
+
 // CanFail reports whether evaluating the filter can end in an error (malformed
 // JSON, abs overflow, a pattern or a text that grows too long). If not, a reader
 // may pass results on while it evaluates.

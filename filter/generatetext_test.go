@@ -63,5 +63,8 @@ func (g generator) dress(filter string) string {
 		last = t
 	}
 	gap(false)
+	if g.pick(4) == 0 {
+		b.WriteString(g.of("--", " -- to the end", "-- it's (", "--/*"))
+	}
 	return b.String()
 }

@@ -6,6 +6,13 @@ package filter
 // maxJSONDepth is SQLite's JSON_MAX_DEPTH.
 const maxJSONDepth = 1000
 
+// IsJSON reports whether text is one JSON value, with white space around it or not,
+// nested no deeper than 1,000. Text that is not valid UTF-8 may be one.
+func IsJSON(text string) bool {
+	end := jsonScan(text, jsonSpace(text, 0), 0)
+	return end >= 0 && jsonSpace(text, end) == len(text)
+}
+
 // jsonScan validates the value at s[i] and gives the offset after it, or -1.
 func jsonScan(s string, i, depth int) int {
 	if i >= len(s) {
@@ -89,6 +96,7 @@ func jsonContainer(s string, i, depth int, object bool) int {
 func jsonString(s string, i int) int {
 	for i++; i < len(s); i++ {
 		switch c := s[i]; {
+		case c > '"' && c != '\\': // most of them
 		case c == '"':
 			return i + 1
 		case c < ' ':

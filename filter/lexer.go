@@ -33,6 +33,8 @@ type lexer struct {
 	src string
 	pos int
 	err *Error // the first fault; after it there are only tokEnd tokens
+
+	open bool // the text ends in a -- comment
 }
 
 func (l *lexer) fail(pos int, what, hint string) token {
@@ -98,8 +100,7 @@ func (l *lexer) skipSpace() bool {
 		case c == '-' && strings.HasPrefix(rest, "--"):
 			i := strings.IndexByte(rest, '\n')
 			if i < 0 {
-				l.fail(l.pos, "a -- comment that the text ends in",
-					"end the comment with a newline, or remove it")
+				l.pos, l.open = len(l.src), true
 				return false
 			}
 			l.pos += i + 1

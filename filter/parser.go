@@ -44,7 +44,7 @@ type parser struct {
 
 func parse(src string) (*node, *Error) {
 	p := parser{lex: lexer{src: src}, rightAt: -1}
-	p.nodes.next = min(4+len(src)/6, 32) // enough for most filters in one slab
+	p.nodes.next = min(3+len(src)/10, 32) // enough for most filters in one slab
 	p.advance()
 	if p.lex.err == nil && p.tok.kind == tokEnd {
 		return nil, newError(src, len(src), "the filter is empty", "leave the filter out to select every event")

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bufio"
+	"database/sql"
 	"encoding/json"
 	"os"
 	"strings"
@@ -48,6 +49,7 @@ func TestWhereFacts(t *testing.T) {
 	}
 	defer file.Close()
 	order := map[string]string{
+		"W041": "[1]",              // a comment at the end takes the reference's parenthesis away; here a newline follows
 		"W004": "ERR",              // idx_events_type finds type='json' first
 		"W017": "[]", "W018": "[]", // a constant is computed before the first event
 	}
@@ -116,6 +118,46 @@ func TestEmptyFilter(t *testing.T) {
 	for _, blank := range []string{" ", "\n", "/* */", "-- x\n"} {
 		if _, err := Compile(blank); err == nil {
 			t.Errorf("Compile(%q) accepts a filter without an expression", blank)
+		}
+	}
+}
+
+// TestClosed puts a parenthesis directly behind filters: what is closed means what it
+// does with a newline of the query's own, and nothing is added that is not needed.
+func TestClosed(t *testing.T) {
+	o := newOracle(t, whereRows())
+	for _, c := range []struct{ text, closed string }{
+		{"type = 'json' -- the end", "type = 'json' -- the end\n"},
+		{"type = 'json' --", "type = 'json' --\n"},
+		{"type = 'json'--", "type = 'json'--\n"},
+		{"type = 'json' -- a -- b /* c", "type = 'json' -- a -- b /* c\n"},
+		{"type = 'json' -- the end\n", "type = 'json' -- the end\n"},
+		{"type = 'json' /* -- */", "type = 'json' /* -- */"},
+		{"type <> '--'", "type <> '--'"},
+		{"type <> '--' -- '", "type <> '--' -- '\n"},
+		{"id > 1 - -1", "id > 1 - -1"},
+		{"id > 2--1", "id > 2--1\n"},
+		{"", ""},
+	} {
+		closed := Closed(c.text)
+		if closed != c.closed {
+			t.Errorf("Closed(%q) = %q, want %q", c.text, closed, c.closed)
+		}
+		if c.text == "" {
+			continue
+		}
+		f, err := Compile(c.text)
+		if err != nil {
+			t.Errorf("Compile(%q): %v", c.text, err)
+			continue
+		}
+		got, err := ours(f, o.rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want sql.NullString
+		if err := o.db.QueryRow("SELECT group_concat(id) FROM (SELECT id FROM events WHERE (" + closed + "))").Scan(&want); err != nil || got != want.String {
+			t.Errorf("%q selects %q, in SQLite %q, %v", c.text, got, want.String, err)
 		}
 	}
 }

@@ -48,6 +48,9 @@ func Wake(ctx context.Context, t *engine.Thread, source string) error {
 		subscribed = tx.HasSubscriptions()
 		return nil
 	})
+	if err == nil && !subscribed { // whoever starts handlers keeps the thread's limits, too
+		subscribed, err = t.RetainDue(ctx)
+	}
 	switch {
 	case err != nil:
 	case subscribed:

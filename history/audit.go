@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
-	"strconv"
 	"time"
-
-	"thread/event"
 )
 
 // Question is something that an audit asks.
@@ -178,24 +175,4 @@ func TraceOf(r *RunRow) (traceparent, requestID string) {
 		return "", ""
 	}
 	return in.Traceparent, in.RequestID
-}
-
-// AppendJSON appends the history event as a JSON object.
-func (c *Change) AppendJSON(b []byte) []byte {
-	b = strconv.AppendInt(append(b, `{"id":`...), c.ID, 10)
-	b = event.AppendString(append(b, `,"occurred_at":`...), c.At)
-	b = append(b, `,"session_id":`...)
-	if c.Session == "" {
-		b = append(b, "null"...)
-	} else {
-		b = event.AppendString(b, c.Session)
-	}
-	b = event.AppendString(append(b, `,"entity_type":`...), string(c.Entity))
-	b = event.AppendString(append(b, `,"entity_id":`...), c.EntityID)
-	b = event.AppendString(append(b, `,"op":`...), c.Op)
-	b = append(b, `,"payload":`...)
-	if c.Row == nil {
-		return append(b, "null}"...)
-	}
-	return append(append(b, c.Row...), '}')
 }

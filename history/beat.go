@@ -1,11 +1,14 @@
 package history
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"thread/internal/watch"
 	"thread/lock"
 )
 
@@ -51,7 +54,7 @@ func (h *History) makeBeatDir() error {
 	if err := lock.Mkdir(dir); err != nil {
 		return err
 	}
-	return lock.Mkdir(filepath.Join(dir, ".beat"))
+	return makeDir(filepath.Join(dir, ".beat"), h.dir)
 }
 
 // supervise takes the lock of a run, which says that it lives. It returns
@@ -78,6 +81,9 @@ const (
 // judge says whether a run lives that last beat within staleAfter, or is supervised
 // and has its lock. For how long it has not beaten, it returns as well.
 func (h *History) judge(run *RunRow, staleAfter time.Duration) (v vitality, silent time.Duration) {
+	if _, ok := HandlerOf(run); ok && h.handlerRuns(run) {
+		return alive, 0
+	}
 	path := h.beatPath(run.ID)
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -86,20 +92,110 @@ func (h *History) judge(run *RunRow, staleAfter time.Duration) (v vitality, sile
 	silent = max(0, h.now().Sub(info.ModTime()))
 	if run.Supervised {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrPermission) {
 			return unknown, silent
 		}
-		defer f.Close()
-		switch err := lock.TryFile(f, lock.Exclusive); {
+		if err == nil {
+			defer f.Close()
+			err = lock.TryFile(f, lock.Exclusive)
+		}
+		switch {
 		case errors.Is(err, lock.ErrHeld):
 			return alive, silent
 		case err == nil:
 			return dead, silent
 		}
-		// Locks cannot be had here: its beat decides.
+		// Locks cannot be had here, or it is another account's: its beat decides.
 	}
 	if silent > staleAfter {
 		return dead, silent
 	}
 	return alive, silent
+}
+
+// BeatOnce says that the run lives. It returns [ErrCancelled] when the run is to be
+// cancelled, and [ErrRecovered] and [ErrEnded].
+func (r *Run) BeatOnce(ctx context.Context) error {
+	cancelled := false
+	err := r.h.View(ctx, func(tx *Tx) error {
+		row, err := tx.fenced(r.id, r.attempt)
+		cancelled = !row.CancelRequestedAt.IsZero()
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case cancelled:
+		err = ErrCancelled
+	}
+	return errors.Join(err, r.keep())
+}
+
+// keep touches the beat of the run. If run/ was deleted, the lock went with it: a
+// supervised run takes the new one.
+func (r *Run) keep() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lock != nil {
+		if same, _ := lock.Names(r.h.beatPath(r.id), r.lock.File()); !same {
+			l, err := r.h.supervise(r.id)
+			if err != nil {
+				return err
+			}
+			_ = r.lock.Close() // of a file that has no name
+			r.lock = l
+		}
+	}
+	return r.h.touch(r.id)
+}
+
+// Beat lets the run beat every so often, 0 for [DefaultBeat] and at least [MinBeat],
+// until stop is called or ctx ends. The context that it returns ends when the run is
+// to be cancelled or is not this handle's any more; its cause is then [ErrCancelled],
+// [ErrRecovered] or [ErrEnded]. A history that cannot be read for a while ends
+// nothing.
+func (r *Run) Beat(ctx context.Context, every time.Duration) (_ context.Context, stop func()) {
+	if every <= 0 {
+		every = DefaultBeat
+	}
+	every = max(every, MinBeat)
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w, err := watch.New(r.h.dir)
+		if err == nil {
+			defer w.Close()
+		}
+		for {
+			switch err := r.BeatOnce(ctx); {
+			case errors.Is(err, ErrCancelled), errors.Is(err, ErrRecovered), errors.Is(err, ErrEnded), errors.Is(err, ErrNotFound):
+				cancel(err)
+				return
+			}
+			if !r.wait(ctx, w, every) {
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(context.Canceled)
+		<-ended
+	}
+}
+
+// wait returns true when it is time to beat again, or something was written, which
+// may be that the run is to be cancelled.
+func (r *Run) wait(ctx context.Context, w *watch.Watcher, every time.Duration) bool {
+	if w != nil {
+		return w.Wait(ctx, time.Now().Add(every)) == nil
+	}
+	timer := time.NewTimer(every)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }

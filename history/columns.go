@@ -19,6 +19,8 @@ type columns struct {
 	in     map[string]json.RawMessage
 	rest   []byte // where in is nil: what of the text is not read yet
 	err    error
+
+	compact *compact // where it is not JSON
 }
 
 // name begins a column that has a value.
@@ -59,6 +61,12 @@ func (c *columns) failed(name string, err error) {
 // text is a column of text; "" is null.
 func (c *columns) text(name string, v *string) {
 	switch {
+	case c.compact != nil && c.decode:
+		s, err := c.compact.bytes()
+		*v = s
+		c.failed(name, err)
+	case c.compact != nil:
+		c.compact.putText(*v)
 	case c.decode:
 		*v = ""
 		if raw := c.take(name); raw != nil {
@@ -90,6 +98,14 @@ func unquote(raw []byte, v *string) error {
 // value is a column of JSON, kept byte for byte; nil is null.
 func (c *columns) value(name string, v *json.RawMessage) {
 	switch {
+	case c.compact != nil && c.decode:
+		s, err := c.compact.bytes()
+		if *v = nil; s != "" {
+			*v = json.RawMessage(s)
+		}
+		c.failed(name, err)
+	case c.compact != nil:
+		c.compact.putText(string(*v))
 	case c.decode:
 		*v = c.take(name)
 	case len(*v) == 0:
@@ -105,6 +121,10 @@ func (c *columns) value(name string, v *json.RawMessage) {
 
 // number is a column that always has a value.
 func (c *columns) number(name string, v *int64) {
+	if c.compact != nil {
+		c.compactNumber(name, v)
+		return
+	}
 	if !c.decode {
 		c.name(name)
 		c.b = strconv.AppendInt(c.b, *v, 10)
@@ -118,9 +138,19 @@ func (c *columns) number(name string, v *int64) {
 	}
 }
 
+func (c *columns) compactNumber(name string, v *int64) {
+	if !c.decode {
+		c.compact.putNumber(*v)
+		return
+	}
+	n, err := c.compact.varint()
+	*v = n
+	c.failed(name, err)
+}
+
 // some is number, where 0 is null.
 func (c *columns) some(name string, v *int64) {
-	if !c.decode && *v == 0 {
+	if c.compact == nil && !c.decode && *v == 0 {
 		c.skip(name)
 		return
 	}
@@ -130,6 +160,13 @@ func (c *columns) some(name string, v *int64) {
 // flag is a column that is true or null.
 func (c *columns) flag(name string, v *bool) {
 	switch {
+	case c.compact != nil:
+		var n int64
+		if *v && !c.decode {
+			n = 1
+		}
+		c.compactNumber(name, &n)
+		*v = n != 0
 	case c.decode:
 		*v = string(c.take(name)) == "true"
 	case *v:
@@ -143,6 +180,12 @@ func (c *columns) flag(name string, v *bool) {
 // at is a column of a time; the zero time is null.
 func (c *columns) at(name string, v *time.Time) {
 	switch {
+	case c.compact != nil && c.decode:
+		at, err := c.compact.time()
+		*v = at
+		c.failed(name, err)
+	case c.compact != nil:
+		c.compact.putTime(*v)
 	case !c.decode && v.IsZero():
 		c.skip(name)
 	case !c.decode:

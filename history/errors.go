@@ -26,6 +26,8 @@ var (
 	ErrActive = errors.New("the session has an active run")
 	// ErrNoneReady says that no run in the queue may be started now.
 	ErrNoneReady = errors.New("no run is ready")
+	// ErrOwner says that only the account that the thread belongs to, or root, may do that.
+	ErrOwner = errors.New("of another account")
 	// ErrLimit is wrapped by *LimitError.
 	ErrLimit = errors.New("a limit is reached")
 )

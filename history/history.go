@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,9 +27,16 @@ type History struct {
 	parent, dir string
 	now         func() time.Time
 	engine      []engine.Option
+	leaveRuns   bool
+	log         func(Record) // nil: nowhere
 
 	mu sync.Mutex
 	t  *engine.Thread // nil: there is none yet
+	// reads is t for reading: nothing is scheduled in a history, so no read looks for
+	// what is due.
+	reads *engine.Thread
+
+	closed bool
 }
 
 // Option configures a handle.
@@ -42,9 +50,14 @@ func WithEngine(opts ...engine.Option) Option {
 	return func(h *History) { h.engine = append(h.engine, opts...) }
 }
 
+// LeaveRuns leaves the runs of handlers that have ended to another handle.
+func LeaveRuns() Option { return func(h *History) { h.leaveRuns = true } }
+
 // Open returns a handle on the history of the thread directory dir. Where there is
 // no history yet, the first write makes it, and until then there is nothing to read.
-// A directory that was copied gets a workspace id of its own here.
+// A directory that was copied gets a workspace id of its own here, and runs of handlers
+// that have ended are taken, see [History.TakeRuns]. History events go as
+// [RunRetention] says.
 //
 // Open returns the errors of [engine.Open].
 func Open(ctx context.Context, dir string, opts ...Option) (*History, error) {
@@ -60,10 +73,28 @@ func Open(ctx context.Context, dir string, opts ...Option) (*History, error) {
 	if _, err := engine.Open(abs, h.engine...); err != nil {
 		return nil, err
 	}
-	if _, err := h.thread(false); err != nil || h.t == nil {
-		return h, err
+	_, err = h.thread(false)
+	if err == nil && h.t != nil {
+		err = h.bind(ctx)
 	}
-	return h, h.bind(ctx)
+	if err == nil && !h.leaveRuns {
+		_, _ = h.TakeRuns(ctx) // what cannot be taken now waits
+		_ = h.retainLater(ctx) // and so do history events that cannot be dropped
+	}
+	return h, err
+}
+
+// Close makes later calls return [engine.ErrClosed], and closes the files that the handle
+// keeps open between calls (see [engine.WithKeepOpen]). The collector does so for a handle
+// that nobody has any more.
+func (h *History) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	if h.t == nil {
+		return nil
+	}
+	return h.t.Close()
 }
 
 // Dir returns the absolute path of the history's directory, which may not be there.
@@ -76,31 +107,43 @@ func (h *History) Thread() (*engine.Thread, error) { return h.thread(false) }
 func (h *History) thread(create bool) (*engine.Thread, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return nil, engine.ErrClosed
+	}
 	if h.t != nil {
 		return h.t, nil
 	}
-	open := engine.Open
-	if create {
-		open = engine.OpenOrCreate
-	} else if _, err := os.Lstat(filepath.Join(h.dir, "events.db")); errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	open, fresh := engine.Open, false
+	if _, err := os.Lstat(filepath.Join(h.dir, "events.db")); errors.Is(err, os.ErrNotExist) {
+		if !create {
+			return nil, nil
+		}
+		if err := makeDir(h.dir, h.parent); err != nil {
+			return nil, err
+		}
+		open, fresh = engine.OpenOrCreate, true
 	}
-	t, err := open(h.dir, h.engine...)
+	t, err := open(h.dir, append(slices.Clip(h.engine), engine.WithKeepOpen())...)
+	if err == nil && fresh {
+		err = h.makeBeatDir() // now, while it is the owner's
+	}
 	if err == nil {
-		h.t = t
+		h.t, h.reads = t, t.WithoutRelease()
 	}
 	return t, err
 }
 
 // Update runs fn in one durable write transaction: all rows that it writes, and their
-// history events, are stored together or not at all. The errors are fn's and those of
-// [engine.Thread.Update].
+// history events, are stored together or not at all. The errors are fn's, those of
+// [engine.Thread.Update], and [ErrOwner] where the first write would make a history that
+// the thread's owner could not use.
 func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	t, err := h.thread(true)
 	if err != nil {
 		return err
 	}
-	return t.Update(ctx, func(e *engine.Tx) error {
+	var notes []Record
+	err = t.Update(ctx, func(e *engine.Tx) error {
 		tx, err := newTx(h, e)
 		if err == nil {
 			err = tx.ensureWorkspace()
@@ -108,8 +151,16 @@ func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
 		if err != nil {
 			return err
 		}
-		return fn(tx)
+		err = fn(tx)
+		notes = tx.notes
+		return err
 	})
+	if err == nil {
+		for _, r := range notes {
+			h.log(r)
+		}
+	}
+	return err
 }
 
 // View runs fn in one read transaction, which sees the history as it was at one
@@ -119,7 +170,7 @@ func (h *History) View(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil || t == nil {
 		return err
 	}
-	return t.View(ctx, func(e *engine.Tx) error {
+	return h.reads.View(ctx, func(e *engine.Tx) error {
 		tx, err := newTx(h, e)
 		if err != nil {
 			return err

@@ -52,6 +52,9 @@ const (
 	byActiveAll     = 'E'
 	byReady         = 'F' // runs that may be started: of a session the first, when none is active
 	byReadyHead     = 'G' // session: the number of its run in byReady; no number of its own
+	byHandlerAll    = 'P' // the runs of handlers
+	byHandlerAgent  = 'Q' // agent
+	byHandlerEnded  = 'R' // "ok" or "failed"
 )
 
 // keys collects the index keys of a row.
@@ -157,6 +160,7 @@ func (r *RunRow) keys(k *keys) {
 		k.some(byRunActive, r.SessionID)
 		k.some(byActiveSubject, r.InitiatorRef)
 	}
+	r.handlerKeys(k)
 }
 
 func (r *StepRow) keys(k *keys) { k.list = append(k.list, indexKey(byStepRun, r.Seq, r.RunID)) }

@@ -3,4 +3,4 @@
 package history
 
 // inodeOf returns "": a directory is known by its path only.
-func inodeOf(string) string { return "" }
+func inodeOf(string) (string, error) { return "", nil }

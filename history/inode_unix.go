@@ -9,15 +9,15 @@ import (
 )
 
 // inodeOf returns the number by which the file system knows the directory, "" where
-// that is not known.
-func inodeOf(path string) string {
+// it has none.
+func inodeOf(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return ""
+		return "", nil
 	}
-	return strconv.FormatUint(uint64(st.Ino), 10) //nolint:unconvert // its type differs between systems
+	return strconv.FormatUint(uint64(st.Ino), 10), nil //nolint:unconvert // its type differs between systems
 }

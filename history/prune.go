@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"thread/engine"
+	"thread/event"
 )
 
 // replaceRows is how many rows are written again in one commit.
@@ -12,10 +13,14 @@ const replaceRows = 500
 // Prune drops history events as [engine.Thread.Prune] does, and keeps every row: one
 // whose newest version is among what goes is first written again, unchanged, as
 // OpReplace. It returns how many those were. The errors are those of
-// [engine.Thread.Prune].
+// [engine.Thread.Prune], and [ErrOwner], as pruning may put another file in the place of
+// the database.
 func (h *History) Prune(ctx context.Context, r engine.Retention) (c engine.Compaction, replaced int64, err error) {
 	t, err := h.thread(false)
 	if err != nil || t == nil {
+		return c, 0, err
+	}
+	if err := h.mayReplace(); err != nil && !r.DryRun {
 		return c, 0, err
 	}
 	dry := r
@@ -33,7 +38,7 @@ func (h *History) Prune(ctx context.Context, r engine.Retention) (c engine.Compa
 		from = next
 	}
 	if !r.DryRun {
-		c, err = t.Prune(ctx, engine.Retention{Through: through, Force: r.Force})
+		c, err = t.Prune(ctx, engine.Retention{Through: through, Force: r.Force, Lines: r.Lines})
 	}
 	return c, replaced, err
 }
@@ -60,16 +65,12 @@ func (h *History) replaceSome(ctx context.Context, from, through int64, dry bool
 				next = e.ID - 1
 				break
 			}
-			c, err := ParseChange(e)
-			if err != nil || c.Op == OpDelete {
-				continue
-			}
-			c.Row = append([]byte(nil), c.Row...)
-			row := newRow(c.Entity)
-			if err := ParseJSON(row, c.Row); err != nil {
+			c, newest, err := tx.newest(e)
+			if err != nil {
 				return err
 			}
-			if v, ok := tx.versionOf(keyOf(row)); ok && v.latest == e.ID {
+			if newest {
+				c.Row = append([]byte(nil), c.Row...)
 				live = append(live, c)
 			}
 		}
@@ -86,4 +87,18 @@ func (h *History) replaceSome(ctx context.Context, from, through int64, dry bool
 		return nil
 	})
 	return n, next, err
+}
+
+// newest reads a history event and reports whether it is the newest of a row, which is
+// written again before the event goes.
+func (tx *Tx) newest(e *event.Event) (c Change, newest bool, err error) {
+	if c, err = ParseChange(e); err != nil || c.Op == OpDelete {
+		return c, false, nil
+	}
+	row := newRow(c.Entity)
+	if err := ParseJSON(row, c.Row); err != nil {
+		return c, false, err
+	}
+	v, ok := tx.versionOf(keyOf(row))
+	return c, ok && v.latest == e.ID, nil
 }

@@ -31,7 +31,12 @@ func list[T any, P interface {
 }](ctx context.Context, h *History, p []byte, newest bool, limit int64, keep func(*T) bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		from, to := p, after(p)
-		var rows []T
+		space := int64(8)
+		if limit > 0 {
+			space = min(limit, sliceRows)
+		}
+		rows := make([]T, 0, space)
+		var key []byte
 		for {
 			rows = rows[:0]
 			more := false
@@ -41,27 +46,32 @@ func list[T any, P interface {
 					seq = tx.by.Descend(from, to)
 				}
 				n := 0
+				var last []byte
 				for rec := range seq {
 					if n++; n > sliceRows {
 						more = true
 						break
 					}
-					var row T
-					if err := tx.must(P(&row), string(rec.Value)); err != nil {
+					last = rec.Key
+					var none T
+					rows = append(rows, none)
+					row := &rows[len(rows)-1]
+					var err error
+					if key, err = tx.listed(P(row), rec.Value, key); err != nil {
 						return err
 					}
-					if newest {
-						to = bytes.Clone(rec.Key)
-					} else {
-						from = append(bytes.Clone(rec.Key), 0)
-					}
-					if keep != nil && !keep(&row) {
+					if keep != nil && !keep(row) {
+						rows = rows[:len(rows)-1]
 						continue
 					}
-					rows = append(rows, row)
 					if limit > 0 && int64(len(rows)) >= limit {
 						break
 					}
+				}
+				if newest {
+					to = bytes.Clone(last)
+				} else {
+					from = append(bytes.Clone(last), 0)
 				}
 				return nil
 			})
@@ -85,6 +95,21 @@ func list[T any, P interface {
 			}
 		}
 	}
+}
+
+// listed fills r with the row that an index names, and returns key, in which it has made
+// the row's.
+func (tx *Tx) listed(r Row, id, key []byte) ([]byte, error) {
+	entity := r.Entity()
+	if entity == Workspace {
+		return key, tx.must(r, string(id))
+	}
+	key = append(append(key[:0], entityTags[entity]), id...)
+	ok, err := tx.fill(r, key)
+	if err == nil && !ok {
+		err = notFound(entity, string(id))
+	}
+	return key, err
 }
 
 // Sessions gives sessions, newest first: of a subject, of a status by their last

@@ -73,6 +73,17 @@ func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, e
 	return r, row, nil
 }
 
+// Waiting returns how many runs are ready, of each session one at most and whatever the
+// limits say, how many are active, and the id of the newest history event: while that
+// stays the same, so do the numbers.
+func (h *History) Waiting(ctx context.Context) (ready, active int, head int64, err error) {
+	err = h.View(ctx, func(tx *Tx) error {
+		ready, active, head = len(tx.ids([]byte{byReady})), len(tx.ids([]byte{byActiveAll})), tx.e.Head()
+		return nil
+	})
+	return ready, active, head, err
+}
+
 // ClaimWait is [History.Claim] that waits until a run is ready. It returns the cause
 // of the end of ctx.
 func (h *History) ClaimWait(ctx context.Context, opts ...RunOption) (*Run, RunRow, error) {

@@ -67,6 +67,9 @@ func (tx *Tx) replay(c *Change) error {
 		return tx.apply(key, old, was, nil, version{})
 	}
 	is := version{latest: c.ID, first: c.ID, session: c.Session}
+	if is.row, err = inline(c.Entity, c.Row); err != nil {
+		return err
+	}
 	if c.first != 0 {
 		is.first = c.first
 	}

@@ -5,23 +5,6 @@ import (
 	"time"
 )
 
-// Entity is the kind of a row, and the type of its history events.
-type Entity string
-
-// The entities, in the order in which deleting a session deletes what hangs on it.
-const (
-	Artifact  Entity = "artifact"
-	ActionRun Entity = "action_run"
-	HookRun   Entity = "hook_run"
-	ToolCall  Entity = "tool_call"
-	RunStep   Entity = "run_step"
-	RunEntity Entity = "run"
-	Message   Entity = "message"
-	Session   Entity = "session"
-	Workspace Entity = "workspace"
-	Limit     Entity = "limit"
-)
-
 // Row is one row of an entity. Text that is empty, times that are zero and JSON that
 // is nil are null.
 type Row interface {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -319,5 +320,133 @@ func TestPrune(t *testing.T) {
 	}
 	if ops[OpReplace] != replaced || replaced != 21 { // 20 runs and the workspace; the session changed since
 		t.Errorf("%v, %d", ops, replaced)
+	}
+}
+
+// TestRowsStay: a row stays in its session, run and workspace, and the id of the own
+// workspace is in no row.
+func TestRowsStay(t *testing.T) {
+	h := inbox(t)
+	session(t, h, "a")
+	session(t, h, "b")
+	r := one[*Run](t)(h.StartRun(ctx, RunRow{ID: "r", SessionID: "a"}))
+	one[*Run](t)(h.StartRun(ctx, RunRow{ID: "q", SessionID: "b"}))
+	one[StepRow](t)(r.Step(ctx, StepRow{ID: "p", StepType: "x"}))
+	ok(t, h.Put(ctx, &MessageRow{ID: "m", SessionID: "a", Role: "user", Content: raw(`"x"`)}))
+	for _, row := range []Row{
+		&MessageRow{ID: "m", SessionID: "b", Role: "user", Content: raw(`"x"`)},
+		&StepRow{ID: "p", RunID: "q", StepType: "x"},
+		&RunRow{ID: "r", SessionID: "b", Status: Running},
+		&RunRow{ID: "r", SessionID: "a", WorkspaceID: "shop", Status: Running},
+		&SessionRow{ID: "a", WorkspaceID: "shop"},
+	} {
+		if err := h.Put(ctx, row); !errors.Is(err, ErrExists) {
+			t.Errorf("%s: %v", text(row), err)
+		}
+	}
+	w := one[WorkspaceRow](t)(h.Workspace(ctx))
+	s := SessionRow{ID: "c", WorkspaceID: w.ID}
+	ok(t, h.Put(ctx, &s))
+	var stored SessionRow
+	if ok(t, h.Get(ctx, &stored, "c")); stored.WorkspaceID != "" {
+		t.Errorf("a row holds the id of the own workspace: %s", text(&stored))
+	}
+	rebuilt(t, h)
+}
+
+// TestPage: what a mirror reads of the log (H-07): in order, none twice, with whose each
+// row is, and how far it goes.
+func TestPage(t *testing.T) {
+	h := inbox(t)
+	if p := one[Page](t)(h.Page(ctx, 0, 10, 1000)); len(p.Changes) != 0 || p.Last != 0 || p.Oldest != 0 {
+		t.Errorf("of no history: %+v", p)
+	}
+	session(t, h, "a")
+	one[SessionRow](t)(h.StartSession(ctx, SessionRow{ID: "b", WorkspaceID: "shop"}))
+	r := one[*Run](t)(h.StartRun(ctx, RunRow{WorkspaceID: "shop"}))
+	one[StepRow](t)(r.Step(ctx, StepRow{StepType: "x"}))
+	ok(t, h.DeleteSession(ctx, "a"))
+	w := one[WorkspaceRow](t)(h.Workspace(ctx))
+	want := []string{"", "", "shop", "shop", "shop", ""} // the workspace, a that is deleted by now, b, run, step, the delete
+	for size := 1; size < 8; size++ {
+		after, got := int64(0), 0
+		for {
+			p := one[Page](t)(h.Page(ctx, after, size, 1<<20))
+			if p.Head != 6 || p.Oldest != 1 || p.Own != w.ID || len(p.Workspaces) != 1 || (p.At == "") != (after == 0) {
+				t.Fatalf("%+v", p)
+			}
+			for _, c := range p.Changes {
+				if got++; c.ID != int64(got) || c.Workspace != want[got-1] {
+					t.Errorf("event %d is %d, of %q", got, c.ID, c.Workspace)
+				}
+			}
+			if after = p.Last; after == p.Head {
+				break
+			}
+		}
+		if got != 6 {
+			t.Errorf("pages of %d: %d events", size, got)
+		}
+	}
+	if p := one[Page](t)(h.Page(ctx, 0, 100, 1)); len(p.Changes) != 1 || p.Last != 1 {
+		t.Errorf("one byte: %d events, up to %d", len(p.Changes), p.Last)
+	}
+}
+
+// TestLog is H-13: what a handle writes about runs and calls is told with the fields of
+// the structured log, after the commit, and nothing of a commit that came to nothing.
+func TestLog(t *testing.T) {
+	var lines []string
+	var at []int64
+	h := inbox(t, WithLog(func(r Record) {
+		lines, at = append(lines, r.LogLine()), append(at, r.HistoryEventID)
+	}))
+	session(t, h, "a")
+	one[*Run](t)(h.StartRun(ctx, RunRow{ID: "p", AgentName: "boss"}))
+	r := one[*Run](t)(h.StartRun(ctx, RunRow{ID: "r", SessionID: "a", ParentRunID: "p", Metadata: raw(`{"request_id":"q 1"}`)}))
+	one[ToolCallRow](t)(r.ToolCall(ctx, ToolCallRow{ID: "c", SourceType: "native", ToolName: "sh=", DurationMS: 7}))
+	one[HookRunRow](t)(r.HookRun(ctx, HookRunRow{HookName: "redact"}))
+	one[ActionRunRow](t)(r.ActionRun(ctx, ActionRunRow{ActionName: "deploy"}))
+	ok(t, r.Switch(ctx, "reviewer"))
+	ok(t, r.End(ctx, End{Status: Failed, ErrorCode: "exit"}))
+	if err := h.Update(ctx, func(tx *Tx) error {
+		ok(t, tx.Put(&RunRow{Status: Queued}))
+		return ErrState
+	}); !errors.Is(err, ErrState) {
+		t.Fatal(err)
+	}
+	w := one[WorkspaceRow](t)(h.Workspace(ctx))
+	who := "run_id=r session_id=a workspace_id=" + w.ID + " subject_ref=user:a agent_name=coder effective_agent_name=coder parent_run_id=p"
+	want := []string{
+		"run running: run_id=p workspace_id=" + w.ID + " agent_name=boss effective_agent_name=boss history_event_id=3 status=running",
+		"run running: " + who + " history_event_id=4 status=running request_id=\"q 1\"",
+		"tool_call completed: " + who + " tool_call_id=c source_type=native tool_name=\"sh=\" history_event_id=6 status=completed duration_ms=7 request_id=\"q 1\"",
+		"hook_run completed: " + who + " hook_name=redact history_event_id=7 status=completed request_id=\"q 1\"",
+		"action_run completed: " + who + " action_name=deploy history_event_id=8 status=completed request_id=\"q 1\"",
+		"run running: " + strings.Replace(who, "effective_agent_name=coder", "effective_agent_name=reviewer", 1) + " history_event_id=9 status=running request_id=\"q 1\"",
+		"run failed: " + strings.Replace(who, "effective_agent_name=coder", "effective_agent_name=reviewer", 1) + " history_event_id=11 status=failed error_code=exit request_id=\"q 1\"",
+	}
+	for i, l := range lines {
+		l = regexp.MustCompile(` duration_ms=[0-9]+( error|$| request)`).ReplaceAllString(l, "$1")
+		if i == 2 {
+			l = lines[i]
+		}
+		if i >= len(want) || l != want[i] {
+			t.Errorf("line %d: %s", i, lines[i])
+		}
+	}
+	if len(lines) != len(want) {
+		t.Errorf("%d lines, want %d", len(lines), len(want))
+	}
+	for _, id := range at { // the events are there
+		th := one[*engine.Thread](t)(h.Thread())
+		if err := th.View(ctx, func(tx *engine.Tx) error {
+			if _, ok, err := tx.Event(id); !ok || err != nil {
+				t.Errorf("history event %d is not there: %v", id, err)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

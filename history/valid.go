@@ -105,6 +105,16 @@ func (r *ArtifactRow) valid() error {
 	return firstOf(required("id", r.ID, "run_id", r.RunID), indexed("type", r.Type))
 }
 
+// Check completes a row as [Tx.Put] does, but for its id, and returns the [ErrInvalid] that
+// this would return.
+func Check(r Row) error {
+	if *r.id() == "" {
+		return invalidf("id is empty")
+	}
+	fill(r, time.Now())
+	return r.valid()
+}
+
 // newID returns an id for a row of that entity.
 func newID(e Entity) string {
 	return string(e) + "_" + strings.ToLower(rand.Text())

@@ -13,20 +13,23 @@ import (
 // was noted in path and in inode, where one that was moved has its inode and one that
 // was restored from a backup its path.
 
-// place returns where the directory is.
-func (h *History) place() (path, inode string) {
-	path = h.parent
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+// place returns where the directory is. Where that cannot be told now, a directory
+// whose place is noted is taken to be still there.
+func (h *History) place() (path, inode string, err error) {
+	if path, err = filepath.EvalSymlinks(h.parent); err == nil {
+		inode, err = inodeOf(path)
 	}
-	return path, inodeOf(path)
+	return path, inode, err
 }
 
 // bind notes where the directory is now, with a new id for one that was copied. A
 // medium that cannot be written keeps its id.
 func (h *History) bind(ctx context.Context) error {
 	moved := false
-	path, inode := h.place()
+	path, inode, unknown := h.place()
+	if unknown != nil {
+		return nil
+	}
 	err := h.View(ctx, func(tx *Tx) error {
 		var w WorkspaceRow
 		_, ok, err := tx.read(&w, rowKey(Workspace, ""))
@@ -48,14 +51,16 @@ func (h *History) bind(ctx context.Context) error {
 func (tx *Tx) ensureWorkspace() error {
 	var w WorkspaceRow
 	key := rowKey(Workspace, "")
-	path, inode := tx.h.place()
+	path, inode, unknown := tx.h.place()
 	_, ok, err := tx.read(&w, key)
 	switch {
 	case err != nil:
 		return err
+	case !ok && unknown != nil:
+		return unknown
 	case !ok:
 		w = WorkspaceRow{Own: true, RootPath: path, Name: filepath.Base(path), Path: path, Inode: inode}
-	case w.Path == path && w.Inode == inode:
+	case unknown != nil || w.Path == path && w.Inode == inode:
 		return nil
 	default:
 		if w.Path != path && (w.Inode != inode || inode == "") {

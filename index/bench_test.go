@@ -30,7 +30,7 @@ func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket,
 		if err != nil {
 			return err
 		}
-		d := NewDictionary(byKey, byID)
+		d := NewDictionary(func() (*bbolt.Bucket, error) { return byKey, nil }, func() (*bbolt.Bucket, error) { return byID, nil })
 		for i := range series {
 			if _, err := d.Add(fmt.Sprintf("external:chat:%06d:dm", i), "message", nil, int64(i+1)); err != nil {
 				return err
@@ -54,7 +54,10 @@ func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket,
 	})
 	if err == nil {
 		err = db.View(func(tx *bbolt.Tx) error {
-			fn(tx.Bucket([]byte("columns")), NewDictionary(tx.Bucket([]byte("series")), tx.Bucket([]byte("series_by_id"))))
+			of := func(name string) func() (*bbolt.Bucket, error) {
+				return func() (*bbolt.Bucket, error) { return tx.Bucket([]byte(name)), nil }
+			}
+			fn(tx.Bucket([]byte("columns")), NewDictionary(of("series"), of("series_by_id")))
 			return nil
 		})
 	}
@@ -110,7 +113,7 @@ func BenchmarkDictionary(b *testing.B) {
 		b.Run("get", func(b *testing.B) {
 			b.ReportAllocs()
 			for id := uint32(0); b.Loop(); id = (id + 1) % series {
-				if _, err := NewDictionary(d.byKey, d.byID).Get(id + 1); err != nil {
+				if _, err := NewDictionary(d.byKey.open, d.byID.open).Get(id + 1); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -12,8 +12,8 @@ import (
 
 // Dictionary looks series up and adds them. It is for one transaction.
 type Dictionary struct {
-	byKey, byID *bbolt.Bucket
-	known       seriesCache
+	byKey, byID lazy
+	known       *Known
 	ids         map[triple]uint32 // found or added
 	fresh       *Fresh
 	near        leafView
@@ -35,33 +35,37 @@ type Fresh struct {
 	ids map[triple]uint32
 }
 
-// NewDictionary reads the buckets series and series_by_id.
-func NewDictionary(byKey, byID *bbolt.Bucket) *Dictionary {
-	return &Dictionary{byKey: byKey, byID: byID, fresh: new(Fresh)}
+// NewDictionary reads the buckets series and series_by_id, which these open.
+func NewDictionary(byKey, byID func() (*bbolt.Bucket, error)) *Dictionary {
+	return &Dictionary{byKey: lazy{open: byKey}, byID: lazy{open: byID}, known: new(Known), fresh: new(Fresh)}
 }
 
 // WithTypes makes d one of format 2. Meta is the bucket of that name; types and
-// blocks open the others when they are needed.
+// blocks open the others.
 func (d *Dictionary) WithTypes(meta *bbolt.Bucket, types, blocks func() (*bbolt.Bucket, error)) *Dictionary {
-	d.types = &typeTable{meta: meta, open: types, openBlocks: blocks}
+	d.types = &typeTable{meta: meta, types: lazy{open: types}, blocks: lazy{open: blocks}}
 	return d
 }
 
 // maxKnown is how many series a dictionary keeps decoded.
 const maxKnown = 1 << 15
 
-// seriesCache keeps series, up to maxKnown. The zero value is empty.
-type seriesCache struct {
+// Known keeps decoded series, up to maxKnown. The zero value is empty. As a series never
+// changes, those of one read transaction are good for the next.
+type Known struct {
 	of Table[*Series]
 	n  int
 }
 
-func (c *seriesCache) put(id uint32, s *Series) {
-	if c.n++; c.n > maxKnown {
-		*c = seriesCache{n: 1}
+func (k *Known) put(id uint32, s *Series) {
+	if k.n++; k.n > maxKnown {
+		*k = Known{n: 1}
 	}
-	*c.of.At(id) = s
+	*k.of.At(id) = s
 }
+
+// SetKnown makes d use and add to what is known of earlier read transactions.
+func (d *Dictionary) SetKnown(k *Known) { d.known = k }
 
 // leafView is the leaf of bucket series_by_id that was read last, in a read
 // transaction, and the place in it. Most of the time the next series is near.
@@ -75,9 +79,13 @@ type leafView struct {
 func (d *Dictionary) value(id uint32) ([]byte, error) {
 	var key [4]byte
 	binary.BigEndian.PutUint32(key[:], id)
-	root := uint64(d.byID.RootPage())
-	if root == 0 || d.byID.Writable() {
-		return get(d.byID, key[:])
+	byID, err := d.byID.bucket()
+	if err != nil {
+		return nil, err
+	}
+	root := uint64(byID.RootPage())
+	if root == 0 || byID.Writable() {
+		return get(byID, key[:])
 	}
 	n := &d.near
 	switch {
@@ -85,8 +93,8 @@ func (d *Dictionary) value(id uint32) ([]byte, error) {
 		n.at++
 		return n.page.value(n.at), nil
 	case n.page.count == 0 || string(key[:]) < string(n.first) || string(key[:]) > string(n.last):
-		m := mappedOf(d.byID)
-		leaf, err := m.walk(root, 0, func(p *treePage) int { return p.search(key[:]) })
+		m := mappedOf(byID)
+		leaf, err := m.walk(root, 0, func(p treePage) int { return p.search(key[:]) })
 		if err != nil || leaf.count == 0 {
 			return nil, err
 		}
@@ -132,69 +140,16 @@ func (d *Dictionary) Get(id uint32) (*Series, error) {
 	return &s, nil
 }
 
-// maxFew is up to how many series Each keeps for the next time.
-const maxFew = 1 << 12
-
-// seriesEntry is a series with its id.
-type seriesEntry struct {
-	id uint32
-	SeriesView
-}
-
-// Each calls fn for the series with ids in [from, upto], in order, until it
-// returns false or an error. Where there are few, a second call in a read
-// transaction costs next to nothing: thousands of filters are asked in one.
-func (d *Dictionary) Each(from, upto uint32, fn func(id uint32, v *SeriesView) (more bool, err error)) error {
-	if d.few == nil && !d.byID.Writable() {
-		if n, err := d.Len(); err != nil {
-			return err
-		} else if n <= maxFew {
-			few := make([]seriesEntry, 0, n)
-			err := d.each(0, 1<<32-1, func(id uint32, v *SeriesView) (bool, error) {
-				few = append(few, seriesEntry{id, *v})
-				return true, nil
-			})
-			if err != nil {
-				return err
-			}
-			d.few = few
-		}
-	}
-	if d.few == nil {
-		return d.each(from, upto, fn)
-	}
-	at := sort.Search(len(d.few), func(i int) bool { return d.few[i].id >= from })
-	for ; at < len(d.few) && d.few[at].id <= upto; at++ {
-		if more, err := fn(d.few[at].id, &d.few[at].SeriesView); err != nil || !more {
-			return err
-		}
-	}
-	return nil
-}
-
-func (d *Dictionary) each(from, upto uint32, fn func(id uint32, v *SeriesView) (more bool, err error)) error {
-	return Range(d.byID, seriesID(from), func(k, value []byte) (bool, error) {
-		if len(k) != 4 {
-			return false, fmt.Errorf("%w: series id of %d bytes", ErrDamaged, len(k))
-		}
-		id := binary.BigEndian.Uint32(k)
-		if id > upto {
-			return false, nil
-		}
-		v, err := ViewSeries(id, value)
-		if err != nil {
-			return false, err
-		}
-		return fn(id, &v)
-	})
-}
-
 // greatest returns the greatest id of a series that is there, 0 for none.
 func (d *Dictionary) greatest() (uint32, error) {
-	if err := CheckLast(d.byID); err != nil {
+	byID, err := d.byID.bucket()
+	if err != nil {
 		return 0, err
 	}
-	k, _ := d.byID.Cursor().Last()
+	if err := CheckLast(byID); err != nil {
+		return 0, err
+	}
+	k, _ := byID.Cursor().Last()
 	if k == nil {
 		return 0, nil
 	}
@@ -251,7 +206,11 @@ func (d *Dictionary) LastVisible(head int64) (uint32, error) {
 
 // Find returns the id of a triple, 0 when it is not there.
 func (d *Dictionary) Find(source, typ string, subtype *string) (uint32, error) {
-	v, err := getFrom(d.byKey, SeriesKey(source, typ, subtype), d.written)
+	byKey, err := d.byKey.bucket()
+	if err != nil {
+		return 0, err
+	}
+	v, err := getFrom(byKey, SeriesKey(source, typ, subtype), d.written)
 	if err != nil || v == nil {
 		return 0, err
 	}
@@ -304,7 +263,11 @@ func (d *Dictionary) Add(source, typ string, subtype *string, first int64) (uint
 // Put stores a series under an id above all others, without its key in bucket
 // series.
 func (d *Dictionary) Put(id uint32, s *Series) error {
-	if err := d.byID.Put(seriesID(id), encodeSeries(id, s)); err != nil {
+	byID, err := d.byID.bucket()
+	if err != nil {
+		return err
+	}
+	if err := byID.Put(seriesID(id), encodeSeries(id, s)); err != nil {
 		return err
 	}
 	if d.types == nil {
@@ -318,6 +281,10 @@ func (d *Dictionary) Flush(atLeast int) error {
 	if len(d.fresh.ids) == 0 || len(d.fresh.ids) < atLeast {
 		return nil
 	}
+	byKey, err := d.byKey.bucket()
+	if err != nil {
+		return err
+	}
 	d.written = true
 	keys, ids := make([]string, 0, len(d.fresh.ids)), make(map[string]uint32, len(d.fresh.ids))
 	for t, id := range d.fresh.ids {
@@ -330,7 +297,7 @@ func (d *Dictionary) Flush(atLeast int) error {
 	}
 	slices.Sort(keys)
 	for _, key := range keys {
-		if err := d.byKey.Put([]byte(key), seriesID(ids[key])); err != nil {
+		if err := byKey.Put([]byte(key), seriesID(ids[key])); err != nil {
 			return err
 		}
 	}
@@ -373,16 +340,24 @@ func (d *Dictionary) DropAfter(head int64) error {
 	if err != nil {
 		return err
 	}
+	byID, err := d.byID.bucket()
+	if err != nil {
+		return err
+	}
+	byKey, err := d.byKey.bucket()
+	if err != nil {
+		return err
+	}
 	d.written = true
 	for i, id := range ids {
-		if err := Delete(d.byKey, keys[i]); err != nil {
+		if err := Delete(byKey, keys[i]); err != nil {
 			return err
 		}
-		if err := d.byID.Delete(seriesID(id)); err != nil {
+		if err := byID.Delete(seriesID(id)); err != nil {
 			return err
 		}
 	}
-	d.known, d.ids, d.fresh = seriesCache{}, nil, new(Fresh)
+	d.known, d.ids, d.fresh = new(Known), nil, new(Fresh)
 	if d.types == nil {
 		return nil
 	}

@@ -14,7 +14,11 @@ func (d *Dictionary) Insert(id uint32, s *Series) error {
 	if id > last {
 		return d.Put(id, s)
 	}
-	if err := d.byID.Put(seriesID(id), encodeSeries(id, s)); err != nil || d.types == nil {
+	byID, err := d.byID.bucket()
+	if err != nil {
+		return err
+	}
+	if err := byID.Put(seriesID(id), encodeSeries(id, s)); err != nil || d.types == nil {
 		return err
 	}
 	t := d.types
@@ -34,7 +38,7 @@ func (d *Dictionary) Insert(id uint32, s *Series) error {
 
 // insertIntoBlock adds a series to the block that covers it.
 func (t *typeTable) insertIntoBlock(id, of uint32) error {
-	b, err := t.blockBucket()
+	b, err := t.blocks.bucket()
 	if err != nil {
 		return err
 	}

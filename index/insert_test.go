@@ -28,7 +28,7 @@ func TestInsert(t *testing.T) {
 		of := func(name string) func() (*bbolt.Bucket, error) {
 			return func() (*bbolt.Bucket, error) { return tx.Bucket([]byte(name)), nil }
 		}
-		d := NewDictionary(tx.Bucket([]byte("series")), tx.Bucket([]byte("byid")))
+		d := NewDictionary(of("series"), of("byid"))
 		d.WithTypes(tx.Bucket([]byte("meta")), of("types"), of("blocks"))
 		series := func(id uint32) *Series { return &Series{Source: "s", Type: fmt.Sprint(id % 7), First: int64(id)} }
 		n := int64(0)

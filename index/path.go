@@ -124,14 +124,15 @@ func (p *treePage) search(key []byte) int {
 	return low
 }
 
-// walk goes down from a page to a leaf. choose picks the child of each branch.
-func (m *mapped) walk(id uint64, depth int, choose func(p *treePage) int) (leaf treePage, err error) {
+// walk goes down from a page to a leaf. choose picks the child of each branch; it
+// gets a copy, so that the page stays on the stack: each use of a table walks.
+func (m *mapped) walk(id uint64, depth int, choose func(p treePage) int) (leaf treePage, err error) {
 	for ; depth <= maxDepth; depth++ {
 		p, err := m.page(id)
 		if err != nil || p.leaf {
 			return p, err
 		}
-		id = p.child(choose(&p))
+		id = p.child(choose(p))
 	}
 	return leaf, fmt.Errorf("%w: the tree is a loop at page %d", ErrDamaged, id)
 }
@@ -144,7 +145,7 @@ func CheckPath(b *bbolt.Bucket, key []byte) error {
 		return nil // a small bucket, in its parent's page
 	}
 	m := mappedOf(b)
-	_, err := m.walk(root, 0, func(p *treePage) int { return p.search(key) })
+	_, err := m.walk(root, 0, func(p treePage) int { return p.search(key) })
 	return err
 }
 
@@ -163,15 +164,34 @@ func getFrom(b *bbolt.Bucket, key []byte, written bool) ([]byte, error) {
 		return b.Get(key), nil
 	}
 	m := mappedOf(b)
-	leaf, err := m.walk(root, 0, func(p *treePage) int { return p.search(key) })
+	leaf, err := m.walk(root, 0, func(p treePage) int { return p.search(key) })
 	if err != nil || leaf.count == 0 {
 		return nil, err
 	}
 	i := leaf.search(key)
-	if string(leaf.key(i)) != string(key) {
+	if string(leaf.key(i)) != string(key) || leaf.isBucket(i) {
 		return nil, nil
 	}
-	return leaf.value(i), nil
+	v := leaf.value(i)
+	if v == nil {
+		return nil, fmt.Errorf("%w: the value of key %x", ErrDamaged, key)
+	}
+	return v, nil
+}
+
+// firstOfLeaf returns the first key of the leaf that the search for key comes to, nil
+// where that is not known.
+func firstOfLeaf(b *bbolt.Bucket, key []byte) ([]byte, error) {
+	root := uint64(b.RootPage())
+	if root == 0 {
+		return nil, nil
+	}
+	m := mappedOf(b)
+	leaf, err := m.walk(root, 0, func(p treePage) int { return p.search(key) })
+	if err != nil || leaf.count == 0 {
+		return nil, err
+	}
+	return leaf.key(0), nil
 }
 
 // CheckLast is CheckPath for the last key.
@@ -181,7 +201,7 @@ func CheckLast(b *bbolt.Bucket) error {
 		return nil
 	}
 	m := mappedOf(b)
-	_, err := m.walk(root, 0, func(p *treePage) int { return p.count - 1 })
+	_, err := m.walk(root, 0, func(p treePage) int { return p.count - 1 })
 	return err
 }
 
@@ -194,7 +214,7 @@ func checkBefore(b *bbolt.Bucket, key []byte) error {
 	}
 	m := mappedOf(b)
 	before, depth, at := uint64(0), 0, 0
-	_, err := m.walk(root, 0, func(p *treePage) int {
+	_, err := m.walk(root, 0, func(p treePage) int {
 		i := p.search(key)
 		if at++; i > 0 {
 			before, depth = p.child(i-1), at
@@ -204,7 +224,7 @@ func checkBefore(b *bbolt.Bucket, key []byte) error {
 	if err != nil || before == 0 {
 		return err
 	}
-	_, err = m.walk(before, depth, func(p *treePage) int { return p.count - 1 })
+	_, err = m.walk(before, depth, func(p treePage) int { return p.count - 1 })
 	return err
 }
 
@@ -309,7 +329,7 @@ func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
 	m := mappedOf(b)
 	if s.until == nil || string(key) != string(s.until) {
 		s.depth = 0
-		leaf, err := m.down(root, s, func(p *treePage) int { return p.search(key) })
+		leaf, err := m.down(root, s, func(p treePage) int { return p.search(key) })
 		if err != nil {
 			return err
 		}
@@ -330,7 +350,7 @@ func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
 			s.depth--
 			continue
 		}
-		leaf, err := m.down(p.child(at.index), s, func(*treePage) int { return 0 })
+		leaf, err := m.down(p.child(at.index), s, func(treePage) int { return 0 })
 		if err != nil {
 			return err
 		}
@@ -344,8 +364,8 @@ func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
 }
 
 // down is walk that notes its way in s.
-func (m *mapped) down(id uint64, s *Steps, choose func(p *treePage) int) (treePage, error) {
-	return m.walk(id, s.depth, func(p *treePage) int {
+func (m *mapped) down(id uint64, s *Steps, choose func(p treePage) int) (treePage, error) {
+	return m.walk(id, s.depth, func(p treePage) int {
 		s.above[s.depth] = place{id, choose(p)}
 		id = p.child(s.above[s.depth].index)
 		s.depth++

@@ -10,12 +10,7 @@ import (
 // follow a loop. Each walks the path first, which costs some 100 ns.
 
 // Get is b.Get.
-func Get(b *bbolt.Bucket, key []byte) ([]byte, error) {
-	if err := CheckPath(b, key); err != nil {
-		return nil, err
-	}
-	return b.Get(key), nil
-}
+func Get(b *bbolt.Bucket, key []byte) ([]byte, error) { return get(b, key) }
 
 // Put is b.Put.
 func Put(b *bbolt.Bucket, key, value []byte) error {
@@ -113,7 +108,7 @@ func RangeDown(b *bbolt.Bucket, before []byte, fn func(k, v []byte) (more bool, 
 			k, v = c.Prev()
 		}
 	}
-	var last []byte
+	var last, first []byte // first of the leaf of last: down to it the one before is on the same page
 	for ; k != nil; k, v = c.Prev() {
 		if last != nil && string(k) >= string(last) {
 			return fmt.Errorf("%w: key %x before %x", ErrDamaged, k, last)
@@ -122,7 +117,14 @@ func RangeDown(b *bbolt.Bucket, before []byte, fn func(k, v []byte) (more bool, 
 		if more, err := fn(k, v); err != nil || !more {
 			return err
 		}
+		if first != nil && string(k) > string(first) {
+			continue
+		}
 		if err := checkBefore(b, k); err != nil {
+			return err
+		}
+		var err error
+		if first, err = firstOfLeaf(b, k); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,10 @@ func (d *Dictionary) BySource(s Sources, fn func(id uint32) error) error {
 	if err := d.Flush(0); err != nil {
 		return err
 	}
+	byKey, err := d.byKey.bucket()
+	if err != nil {
+		return err
+	}
 	from, _ := appendKeyPrefix([]byte{}, s.Low)
 	var to []byte
 	switch {
@@ -31,7 +35,7 @@ func (d *Dictionary) BySource(s Sources, fn func(id uint32) error) error {
 	prefix := s.Prefix[:min(len(s.Prefix), maxPrefix)]
 	for from != nil {
 		next := []byte(nil)
-		err := Range(d.byKey, from, func(k, v []byte) (more bool, err error) {
+		err := Range(byKey, from, func(k, v []byte) (more bool, err error) {
 			if to != nil && string(k) >= string(to) {
 				return false, nil
 			}

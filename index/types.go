@@ -23,10 +23,8 @@ func (c seriesCounters) encode() []byte {
 
 // typeTable is what format 2 has besides the series.
 type typeTable struct {
-	meta             *bbolt.Bucket
-	open, openBlocks func() (*bbolt.Bucket, error)
-
-	types, blocks *bbolt.Bucket
+	meta          *bbolt.Bucket
+	types, blocks lazy
 	read          bool // the counters
 	count         seriesCounters
 
@@ -44,23 +42,6 @@ const (
 	// BlockEvents.
 	blockSeries = 1024
 )
-
-func (t *typeTable) bucket(of **bbolt.Bucket, open func() (*bbolt.Bucket, error)) (*bbolt.Bucket, error) {
-	if *of == nil {
-		b, err := open()
-		if err == nil && b == nil {
-			err = fmt.Errorf("%w: a bucket of types is missing", ErrDamaged)
-		}
-		if err != nil {
-			return nil, err
-		}
-		*of = b
-	}
-	return *of, nil
-}
-
-func (t *typeTable) typeBucket() (*bbolt.Bucket, error)  { return t.bucket(&t.types, t.open) }
-func (t *typeTable) blockBucket() (*bbolt.Bucket, error) { return t.bucket(&t.blocks, t.openBlocks) }
 
 func (t *typeTable) counters() (seriesCounters, error) {
 	if t.read {
@@ -150,7 +131,7 @@ func (t *typeTable) typeID(key []byte) (uint32, error) {
 	if id := t.ids[string(key)]; id != 0 {
 		return id, nil
 	}
-	b, err := t.typeBucket()
+	b, err := t.types.bucket()
 	if err != nil {
 		return 0, err
 	}
@@ -182,7 +163,7 @@ func (t *typeTable) typeOf(typ string, subtype *string) (uint32, error) {
 	if err != nil || of != 0 {
 		return of, err
 	}
-	b, err := t.typeBucket()
+	b, err := t.types.bucket()
 	if err != nil {
 		return 0, err
 	}
@@ -223,7 +204,7 @@ func (d *Dictionary) advance(last uint32) error {
 			}
 		}
 		if len(t.tail) > 0 {
-			b, err := t.blockBucket()
+			b, err := t.blocks.bucket()
 			if err != nil {
 				return err
 			}
@@ -274,7 +255,7 @@ func (d *Dictionary) dropTypes(last uint32, n int) error {
 	if _, err := t.counters(); err != nil {
 		return err
 	}
-	b, err := t.blockBucket()
+	b, err := t.blocks.bucket()
 	if err != nil {
 		return err
 	}
@@ -317,7 +298,7 @@ func (d *Dictionary) HasTypes() bool { return d.types != nil }
 // < high, in their order, until it returns false. Texts longer than a key holds may
 // be reported although they lie outside.
 func (d *Dictionary) EachType(low, high string, fn func(v TypeView) (more bool, err error)) error {
-	b, err := d.types.typeBucket()
+	b, err := d.types.types.bucket()
 	if err != nil {
 		return err
 	}
@@ -346,7 +327,7 @@ func (d *Dictionary) EachTypeBlock(after uint32, fn func(b *Block) (more bool)) 
 	if err != nil {
 		return 0, err
 	}
-	b, err := d.types.blockBucket()
+	b, err := d.types.blocks.bucket()
 	if err != nil {
 		return 0, err
 	}

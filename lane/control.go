@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"thread/internal/lanes"
 )
 
 // SetLimit sets how many tasks may be active in a lane, at least 1. Raising it
@@ -15,7 +17,7 @@ import (
 // [ErrSessionLane], in a [*RefusedError], for it.
 func (q *Queue) SetLimit(name string, n int) error {
 	name = GlobalLane(name)
-	if isSession(name) {
+	if lanes.IsSession(name) {
 		return &RefusedError{Lane: name, Reason: ErrSessionLane}
 	}
 	q.mu.Lock()
@@ -35,14 +37,14 @@ func (q *Queue) SetLimit(name string, n int) error {
 // [*RefusedError], and changes nothing.
 func (q *Queue) Configure(limits map[string]float64) error {
 	for name := range limits {
-		if name = GlobalLane(name); isSession(name) {
+		if name = GlobalLane(name); lanes.IsSession(name) {
 			return &RefusedError{Lane: name, Reason: ErrSessionLane}
 		}
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.lanes {
-		l.limit, l.set = defaultLimit(l.name), false
+		l.limit, l.set = lanes.DefaultLimit(l.name), false
 	}
 	for name, n := range limits {
 		l := q.lane(GlobalLane(name))
@@ -131,6 +133,26 @@ func (q *Queue) pumpAll() {
 	for _, l := range lanes {
 		q.pump(l)
 	}
+}
+
+// Disown gives back the slots of the running task whose context ctx is, or is made of:
+// as after a [Queue.Reset] it goes on, counts nowhere, and keeps nobody waiting. It is
+// for a task that from now on has others run in its place. Without a task, and for one
+// that is disowned already, Disown does nothing.
+func Disown(ctx context.Context) {
+	t, _ := ctx.Value(taskKey{}).(*Task)
+	if t == nil {
+		return
+	}
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.phase != running || t.generation != q.generation {
+		return
+	}
+	q.running.remove(t)
+	q.giveBack(t)
+	t.generation = q.generation - 1
 }
 
 // Drain refuses new tasks from now on, with [ErrDraining]. Those already submitted go

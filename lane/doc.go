@@ -32,6 +32,6 @@
 // ([ErrReentrant]); in global lanes it is for the caller to avoid, by giving
 // nested work a lane of its own, as [Subagent] is.
 //
-// The rules named L-01 to L-21 in comments are those of docs/spec/lanes.md. The
+// The rules named L-01 to L-24 in comments are those of docs/spec/lanes.md. The
 // package's API is not promised to library users: it may change with any release.
 package lane

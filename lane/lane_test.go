@@ -409,3 +409,59 @@ func TestNoGoroutines(t *testing.T) {
 	equal(t, "lanes at the end", len(q.Lanes()), 0)
 	equal(t, "watched at the end", q.watch.Len(), 0)
 }
+
+func TestDisown(t *testing.T) {
+	bubble(t, "its slots are free", func(t *testing.T) {
+		q := New(nil)
+		failure := errors.New("failure")
+		leave, end := make(gate), make(gate)
+		var task context.Context
+		first := submit(t, q, Session("a", Cron), func(ctx context.Context) error {
+			task = ctx
+			<-leave
+			Disown(context.WithoutCancel(ctx))
+			<-end
+			return failure
+		})
+		held := make(gate)
+		second := submit(t, q, Session("a", Cron), held.run)
+		third := submit(t, q, Session("b", Cron), nothing)
+		synctest.Wait()
+		equal(t, "depth", q.Depth("session:a"), 2)
+		leave.open()
+		synctest.Wait()
+		equal(t, "second runs", q.Active(), 1)
+		equal(t, "depth of cron", q.Depth(Cron), 1)
+		end.open()
+		wantErr(t, "first", first.Err(), failure)
+		equal(t, "second runs", q.Active(), 1)
+		Disown(task) // it has ended
+		equal(t, "second runs", q.Active(), 1)
+		held.open()
+		equal(t, "second", second.Err(), nil)
+		equal(t, "third", third.Err(), nil)
+		equal(t, "total", q.Total(), 0)
+		Disown(context.Background())
+	})
+	bubble(t, "twice, and after a reset", func(t *testing.T) {
+		q := New(nil)
+		for _, disown := range []func(ctx context.Context){
+			func(ctx context.Context) { Disown(ctx); Disown(ctx) },
+			func(ctx context.Context) { q.Reset(); Disown(ctx) },
+		} {
+			held := make(gate)
+			first := submit(t, q, Session("a", Cron), func(ctx context.Context) error {
+				disown(ctx)
+				return nil
+			})
+			second := submit(t, q, Session("a", Cron), held.run)
+			first.Err()
+			synctest.Wait()
+			equal(t, "active", q.Active(), 1)
+			equal(t, "depth", q.Depth(Cron), 1)
+			held.open()
+			second.Err()
+			equal(t, "total", q.Total(), 0)
+		}
+	})
+}

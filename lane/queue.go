@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"thread/internal/lanes"
 )
 
 // Queue runs tasks in lanes. Make one with [New]; its methods may be called
@@ -180,7 +182,7 @@ func newTask(ctx context.Context, q *Queue, p Path, run func(context.Context) er
 // submit puts t into its first lane. With hook, the end of t.ctx cancels it.
 func (q *Queue) submit(t *Task, hook bool) error {
 	outer := t.names[0]
-	if t.n == 2 && isSession(t.names[1]) {
+	if t.n == 2 && lanes.IsSession(t.names[1]) {
 		return &RefusedError{Lane: t.names[1], Reason: ErrSessionLane}
 	}
 	if t.ctx.Err() != nil {
@@ -215,7 +217,7 @@ func (q *Queue) refuse(t *Task, outer string) error {
 	if q.draining {
 		return &RefusedError{Lane: outer, Reason: ErrDraining}
 	}
-	if !isSession(outer) {
+	if !lanes.IsSession(outer) {
 		return nil
 	}
 	// A task that has ended, or was disowned, no longer keeps anyone waiting.

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"time"
+
+	"thread/internal/lanes"
 )
 
 // state is one lane. A state exists while it is in use or has a limit that was
@@ -28,7 +30,7 @@ func (l *state) depth() int { return l.waiting.len + l.active }
 func (q *Queue) lane(name string) *state {
 	l := q.lanes[name]
 	if l == nil {
-		l = &state{name: name, limit: defaultLimit(name)}
+		l = &state{name: name, limit: lanes.DefaultLimit(name)}
 		q.lanes[name] = l
 	}
 	return l
@@ -128,15 +130,19 @@ func (q *Queue) end(t *Task, err error) {
 	t.phase = ended
 	t.err = err
 	if t.generation == q.generation {
-		for t.slots > 0 {
-			t.slots--
-			l := t.held[t.slots]
-			l.active--
-			q.pump(l)
-			q.retire(l)
-		}
+		q.giveBack(t)
 	}
 	close(t.done)
+}
+
+func (q *Queue) giveBack(t *Task) {
+	for t.slots > 0 {
+		t.slots--
+		l := t.held[t.slots]
+		l.active--
+		q.pump(l)
+		q.retire(l)
+	}
 }
 
 // unwatch ends what follows a waiting task: its report and its context.
@@ -158,7 +164,7 @@ func (q *Queue) retire(l *state) {
 // logFailure logs the error of a task, quietly in probe lanes (L-10).
 func (q *Queue) logFailure(t *Task, err error) {
 	level := slog.LevelError
-	if isProbe(t.names[0]) || isProbe(t.names[1]) {
+	if lanes.IsProbe(t.names[0]) || lanes.IsProbe(t.names[1]) {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{slog.String("lane", t.names[0]), slog.Duration("since", time.Since(t.submittedAt)), slog.Any("error", err)}

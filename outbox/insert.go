@@ -74,7 +74,7 @@ func Insert(tx *engine.Tx, m Message) (Inserted, error) {
 	if m.EventID == "" {
 		m.EventID = newID("evt_")
 	} else if v := ids.Get([]byte(m.EventID)); len(v) == 8 {
-		return duplicateOf(rows, int64(binary.BigEndian.Uint64(v)))
+		return duplicateOf(tx, rows, int64(binary.BigEndian.Uint64(v)))
 	}
 	settings, err := ReadSettings(tx)
 	if err != nil {
@@ -89,7 +89,7 @@ func Insert(tx *engine.Tx, m Message) (Inserted, error) {
 		return Inserted{}, err
 	}
 	if e.ID <= before {
-		return duplicateOf(rows, e.ID)
+		return duplicateOf(tx, rows, e.ID)
 	}
 	r := row{EventID: m.EventID, EventType: m.EventType, TraceID: m.TraceID, DedupeKey: m.DedupeKey, CreatedAt: e.CreatedAt}
 	if created, _ := event.ParseTime(e.CreatedAt); m.AvailableAt.UnixMilli() > created {
@@ -130,10 +130,10 @@ func subscribe(tx *engine.Tx) error {
 // Subscribe makes the outbox ready before the first Insert: a relay can wait for it.
 func Subscribe(tx *engine.Tx) error { return subscribe(tx) }
 
-func duplicateOf(rows *engine.Records, id int64) (Inserted, error) {
+func duplicateOf(tx *engine.Tx, rows *engine.Records, id int64) (Inserted, error) {
 	r, ok, err := getRow(rows, id)
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: event %d has no record in the outbox", engine.ErrCorrupt, id)
+		return prunedDuplicate(tx, id)
 	}
 	return Inserted{ID: id, EventID: r.EventID, TraceID: r.TraceID, DedupeKey: r.DedupeKey, Duplicate: true}, err
 }

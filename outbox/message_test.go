@@ -79,6 +79,38 @@ func TestValidation(t *testing.T) {
 	}
 }
 
+// O-03: the lists are those of the document, and each value in them is taken.
+func TestEnumerations(t *testing.T) {
+	for member, values := range map[string][]string{
+		"event_type":       {"comment.created", "comment.replied", "mention.created", "like.created", "thread.created", "agent.action.feedback"},
+		"target_user_type": {"human", "agent"}, "language": {"zh", "en"}, "action_hint": {"notify_only", "consider_reply", "must_reply"},
+	} {
+		for _, value := range values {
+			var m map[string]json.RawMessage
+			noError(t, json.Unmarshal([]byte(example), &m))
+			m[member] = json.RawMessage(`"` + value + `"`)
+			text, err := json.Marshal(m)
+			noError(t, err)
+			got, err := ParseMessage(text)
+			if err != nil || !strings.Contains(string(got.json()), `"`+member+`":"`+value+`"`) {
+				t.Errorf("%s %q: %s, %v", member, value, got.json(), err)
+			}
+			for _, other := range []string{value + " ", strings.ToUpper(value), ""} {
+				if m[member] = json.RawMessage(`"` + other + `"`); member != "event_type" && other == "" {
+					continue // as null
+				}
+				text, _ = json.Marshal(m)
+				if _, err := ParseMessage(text); !errors.Is(err, event.ErrInvalid) {
+					t.Errorf("%s %q: got %v", member, other, err)
+				}
+			}
+		}
+	}
+	if len(EventTypes) != 6 {
+		t.Errorf("%d event types", len(EventTypes))
+	}
+}
+
 // O-03: a preview is cut to 500 characters, not bytes.
 func TestPreviewIsCut(t *testing.T) {
 	th := newThread(t)

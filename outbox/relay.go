@@ -83,8 +83,10 @@ type relay struct {
 	feed     *engine.Feed
 	settings Settings
 	out      *delivery
+	quiet    *delivery // that runs nothing, and is settled where it begins
 	sum      Summary
-	stored   Summary // what the transaction under way adds
+	stored   Summary     // what the transactions under way add
+	quieted  []*delivery // what they settle and nothing was run for
 }
 
 // Relay hands records on, one after the other, in the order of the times from which
@@ -114,7 +116,7 @@ func Relay(ctx context.Context, t *engine.Thread, o Options) (Summary, error) {
 	if err := t.View(ctx, func(tx *engine.Tx) (err error) { r.settings, err = ReadSettings(tx); return err }); err != nil {
 		return Summary{}, err
 	}
-	r.feed = t.Feed(Consumer, engine.Policy{Unordered: true, MaxAttempts: r.settings.MaxAttempts, Backoff: r.backoff, OnSettled: r.settled})
+	r.feed = t.Feed(Consumer, engine.Policy{Unordered: true, MaxAttempts: r.settings.MaxAttempts, Backoff: r.backoff, AtOnce: r.atOnce, OnSettled: r.settled})
 	err = r.loop(ctx)
 	return r.sum, err
 }
@@ -191,7 +193,7 @@ const busyTries = 15
 
 func (r *relay) next(result *engine.Result) (d engine.Delivery, err error) {
 	for range busyTries {
-		r.stored = Summary{}
+		r.stored, r.quieted = Summary{}, nil
 		d, err = r.feed.Next(context.Background(), result)
 		if !errors.Is(err, engine.ErrBusy) {
 			break
@@ -221,15 +223,19 @@ func (r *relay) count(err error) {
 		r.sum.Failed += r.stored.Failed
 		r.sum.Triggered += r.stored.Triggered
 		r.sum.Notifications += r.stored.Notifications
+		for _, d := range r.quieted {
+			r.tell(d)
+		}
 	}
-	r.stored = Summary{}
+	r.stored, r.quieted = Summary{}, nil
 }
 
 // deliver hands a record on. The error says that the handler could not be started.
 func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result, error) {
 	e := &d.Events[0]
 	var kept row
-	var known bool
+	var known, settled bool
+	m, invalid := ParseMessage([]byte(e.Content))
 	err := r.t.View(context.Background(), func(tx *engine.Tx) error {
 		rows, err := tx.Records(tableRows)
 		if err != nil {
@@ -238,6 +244,11 @@ func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result,
 		if kept, known, err = getRow(rows, e.ID); err != nil {
 			return err
 		}
+		if !known && invalid == nil {
+			if settled, err = pruned(tx, e.ID, m.EventID); err != nil {
+				return err
+			}
+		}
 		r.settings, err = ReadSettings(tx)
 		return err
 	})
@@ -245,8 +256,9 @@ func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result,
 		return engine.Result{}, err
 	}
 	r.out = &delivery{id: e.ID, attempt: d.Attempt, payload: e.Content}
-	m, err := ParseMessage([]byte(e.Content))
-	switch {
+	switch err = invalid; {
+	case settled:
+		return engine.Result{Verdict: engine.Succeeded}, nil
 	case !known:
 		err = errors.New("it was not stored by thread outbox add")
 	case err == nil && !d.Retry && kept.AvailableAt > createdAt(e):
@@ -259,10 +271,45 @@ func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result,
 	r.out.message = m
 	r.out.decision = Decide(&m, r.settings)
 	if !r.out.decision.Trigger {
-		r.Log(false, "outbox: event_id=%s type=%s trace_id=%s notify=%v trigger=false reason=%q", m.EventID, m.EventType, m.TraceID, r.out.decision.Notify, r.out.decision.Reason)
+		r.tell(r.out)
 		return engine.Result{Verdict: engine.Succeeded}, nil
 	}
 	return r.trigger(ctx, r.out)
+}
+
+// tell logs a delivery that runs nothing.
+func (r *relay) tell(d *delivery) {
+	m := &d.message
+	r.Log(false, "outbox: event_id=%s type=%s trace_id=%s notify=%v trigger=false reason=%q", m.EventID, m.EventType, m.TraceID, d.decision.Notify, d.decision.Reason)
+}
+
+// atOnce settles a message that starts nothing in the transaction that has found it, with
+// others of its kind: it needs nobody outside. All else is for deliver.
+func (r *relay) atOnce(tx *engine.Tx, d *engine.Delivery) (bool, error) {
+	e := &d.Events[0]
+	rows, err := tx.Records(tableRows)
+	if err != nil {
+		return false, err
+	}
+	kept, known, err := getRow(rows, e.ID)
+	if err != nil || !known || !d.Retry && kept.AvailableAt > createdAt(e) {
+		return false, err
+	}
+	m, err := ParseMessage([]byte(e.Content))
+	if err != nil {
+		return false, nil // deliver rejects it
+	}
+	settings, err := ReadSettings(tx)
+	if err != nil {
+		return false, err
+	}
+	quiet := &delivery{id: e.ID, attempt: d.Attempt, message: m, decision: Decide(&m, settings)}
+	if quiet.decision.Trigger {
+		return false, nil
+	}
+	r.quiet = quiet
+	r.quieted = append(r.quieted, quiet)
+	return true, nil
 }
 
 func createdAt(e *event.Event) int64 {

@@ -23,6 +23,9 @@ func (r *relay) settled(tx *engine.Tx, s *engine.Settled) error {
 		return err // it was not stored by Insert, and is a dead letter now
 	}
 	d := r.out
+	if r.quiet != nil && r.quiet.id == s.First {
+		d, r.quiet = r.quiet, nil
+	}
 	if s.Interrupted || d == nil || d.id != s.First {
 		if d, err = r.interrupted(tx, s); d == nil || err != nil {
 			return err

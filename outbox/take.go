@@ -3,6 +3,7 @@ package outbox
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +15,14 @@ import (
 var rowMembers = []string{"event_id", "event_type", "occurred_at", "trace_id", "actor_user_id", "target_user_id", "target_user_type",
 	"thread_id", "comment_id", "parent_comment_id", "depth", "content_preview", "language", "action_hint", "dedupe_key"}
 
+// RowColumns returns the names of the columns that MessageOfRow reads.
+func RowColumns() []string {
+	return append(slices.Clone(rowMembers), "payload", "created_at", "available_at")
+}
+
 // MessageOfRow makes a message of a row of an application's own outbox table, values
-// as SQLite has them by the names of their columns. A column payload that is a JSON
+// as SQLite has them by the names of their columns, or a [json.Number] for an integer of
+// any size. A column payload that is a JSON
 // object gives its members, any other payload is the member of that name; other
 // columns of the names of members take precedence unless they are null. occurred_at
 // is created_at where there is none. A row without a dedupe_key is the same as
@@ -47,6 +54,8 @@ func MessageOfRow(values map[string]any, key string) (m Message, err error) {
 		case nil:
 		case int64:
 			put(name, strconv.AppendInt(nil, v, 10))
+		case json.Number:
+			put(name, json.RawMessage(v))
 		default:
 			text, ok := textOf(v)
 			if !ok {

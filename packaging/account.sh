@@ -3,6 +3,12 @@
 # services run as, and the directory for its threads. Neither is removed with the
 # package, as there may be events in it.
 set -e
+if [ -e /etc/openwrt_release ]; then
+	# Its BusyBox makes no accounts. Threads lie where /etc/thread.conf says: /var is memory.
+	. /lib/functions.sh
+	grep -q '^thread:' /etc/passwd || user_add thread "" "$(group_add_next thread)"
+	exit
+fi
 if command -v systemd-sysusers >/dev/null 2>&1; then
 	systemd-sysusers thread.conf
 elif grep -q '^thread:' /etc/passwd; then

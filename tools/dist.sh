@@ -10,6 +10,7 @@
 # DIR/linux-arm-6/thread, and nothing else of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+here=$PWD
 
 # nfpm 2.45 is the last one whose modules the proxy serves whole.
 NFPM=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
@@ -50,6 +51,12 @@ build() {
 	local command=$1 file=$2
 	shift 2
 	go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X $module/internal/cli.stamped=$VERSION" -o "$file" "./cmd/$command"
+}
+# nested MODULE FILE [FLAG...]: thread-bridge or thread-net, which are of modules of their own.
+nested() {
+	local nested=$1 file=$2
+	shift 2
+	(cd "$nested" && go build "$@" -trimpath -buildvcs=false -ldflags "-s -w -funcalign=4 -X $module/internal/cli.stamped=$VERSION" -o "$file" "./cmd/thread-$nested")
 }
 # The flags for the smallest hosts.
 eval "small=($(make -s small-flags))"
@@ -98,19 +105,29 @@ GOFLAGS='' GOBIN=$work/tools go install "$NFPM"
 # What is the same for every target.
 common=$work/tree
 "$work/tools/thread" __man "$common/man"
+nested bridge "$work/tools/thread-bridge"
+"$work/tools/thread-bridge" __man "$common/man-bridge"
+gzip -9n "$common"/man-bridge/*.1
 mkdir "$common/man-gz"
 for page in "$common"/man/*.1; do
 	gzip -9n <"$page" >"$common/man-gz/${page##*/}.gz"
 done
-cp -r internal/verb/core/completion packaging/systemd packaging/openrc packaging/procd packaging/account.sh docs LICENSE README.md CHANGELOG.md "$common/"
+mkdir "$common/man7-gz"
+for page in packaging/man/*.7; do
+	cp "$page" "$common/man/"
+	gzip -9n <"$page" >"$common/man7-gz/${page##*/}.gz"
+done
+cp -r internal/verb/core/completion packaging/systemd packaging/openrc packaging/procd packaging/prometheus packaging/grafana packaging/account.sh docs LICENSE README.md CHANGELOG.md "$common/"
 find "$common" -type d -exec chmod 755 {} + -o -type f -exec chmod 644 {} +
-chmod 755 "$common"/openrc/thread-{dispatch,serve} "$common"/procd/thread-*
+chmod 755 "$common"/openrc/thread-{dispatch,serve} "$common"/procd/thread-{dispatch,serve}
 
 # archive NAME: everything in one directory NAME.
 archive() {
 	local name=$1 dir=$work/archive/$1 program
 	mkdir -p "$dir"
-	cp -rp "$common"/{man,completion,docs,LICENSE,README.md,CHANGELOG.md} "$dir/"
+	cp -rp "$common"/{man,completion,docs,grafana,LICENSE,README.md,CHANGELOG.md} "$dir/"
+	mkdir -p "$dir/prometheus"
+	cp -p "$common/prometheus/serve-alerts.yaml" "$dir/prometheus/"
 	[[ $name == *_linux_* ]] && cp -rp "$common"/{systemd,openrc,procd} "$dir/"
 	for program in "${programs[@]}"; do
 		cp -p "$common/$program" "$dir/"
@@ -121,8 +138,9 @@ archive() {
 }
 
 # packages ARCH: .deb, .rpm and .apk, with every program and with thread alone; ARCH
-# is nfpm's word. Debian has one architecture for ARMv6 (Raspbian) and ARMv7: the
-# programs for the first run on both.
+# is nfpm's word. Debian has one architecture for ARMv6 (Raspbian) and ARMv7: where both
+# are built, the .deb is that of the first, which runs on both.
+deb_of() { [[ $1 != arm7 || " ${targets[*]} " != *" linux/arm/6 "* ]]; }
 packages() {
 	find "$common" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 	local format config
@@ -135,13 +153,57 @@ packages() {
 	sed 's/^name: thread$/name: thread-lite/; /thread-serve/d' packaging/nfpm.yaml >"$work/lite.yaml"
 	printf '%s\n' 'conflicts: [thread]' 'provides: [thread]' >>"$work/lite.yaml"
 	printf '%s\n' 'conflicts: [thread-lite]' >>"$work/whole.yaml"
+	# OpenWrt: the program and its services, without what there is no room for.
+	sed '/src: \(man\|docs\|README\|completion\|systemd\|openrc\)/d' "$work/lite.yaml" >"$work/edge.yaml"
+	(cd "$common" && PACKAGE_ARCH=$1 "$work/tools/nfpm" package --config "$work/edge.yaml" --packager ipk --target "$out" >/dev/null)
 	for config in whole lite; do
 		for format in deb rpm apk; do
-			[[ $1 != arm7 || $format != deb ]] || continue
+			[[ $format != deb ]] || deb_of "$1" || continue
 			(cd "$common" && PACKAGE_ARCH=$1 "$work/tools/nfpm" package --config "$work/$config.yaml" \
 				--packager "$format" --target "$out" >/dev/null)
 		done
 	done
+}
+
+# bridges NAME ARCH: thread-bridge with all brokers and, for the edge, with MQTT, NATS
+# and Redis: the programs and their packages.
+bridges() {
+	local edition flags_of format
+	for edition in bridge bridge-edge; do
+		flags_of=("${flags[@]}")
+		[[ $edition == bridge ]] || flags_of+=(-tags edge)
+		nested bridge "$common/thread-bridge" "${flags_of[@]}"
+		chmod 755 "$common/thread-bridge"
+		"$work/tools/sbom" "$common/thread-bridge" "$VERSION" >"$out/$1-$edition.cdx.json"
+		cp -p "$common/thread-bridge" "$out/$1_$edition"
+		sized "$1 $edition" "$common/thread-bridge"
+		sed "s/^name: .*/name: thread-$edition/" packaging/nfpm-bridge.yaml >"$work/bridge.yaml"
+		[[ $edition == bridge ]] && echo 'conflicts: [thread-bridge-edge]' >>"$work/bridge.yaml"
+		[[ $edition == bridge ]] || printf '%s\n' 'conflicts: [thread-bridge]' 'provides: [thread-bridge]' >>"$work/bridge.yaml"
+		find "$common" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+		for format in deb rpm apk ipk; do
+			[[ $format != deb ]] || deb_of "$2" || continue
+			[[ $edition == bridge-edge || $format != ipk ]] || continue # OpenWrt has little room
+			(cd "$common" && PACKAGE_ARCH=$2 "$work/tools/nfpm" package --config "$work/bridge.yaml" --packager "$format" --target "$out" >/dev/null)
+		done
+		rm "$common/thread-bridge"
+	done
+}
+
+# servers NAME ARCH: thread-net and its packages.
+servers() {
+	local format
+	nested net "$common/thread-net" "${flags[@]}"
+	chmod 755 "$common/thread-net"
+	"$work/tools/sbom" "$common/thread-net" "$VERSION" >"$out/$1-net.cdx.json"
+	cp -p "$common/thread-net" "$out/$1_net"
+	sized "$1 net" "$common/thread-net"
+	find "$common" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+	for format in deb rpm apk; do
+		[[ $format != deb ]] || deb_of "$2" || continue
+		(cd "$common" && PACKAGE_ARCH=$2 "$work/tools/nfpm" package --config "$here/packaging/nfpm-net.yaml" --packager "$format" --target "$out" >/dev/null)
+	done
+	rm "$common/thread-net"
 }
 
 for t in "${targets[@]}"; do
@@ -154,9 +216,14 @@ for t in "${targets[@]}"; do
 		sized "$t $program" "$common/$program"
 	done
 	build thread "$out/${name}_bundled" -tags bundled "${flags[@]}"
+	"$work/tools/sbom" "$out/${name}_bundled" "$VERSION" >"$out/$name-bundled.cdx.json"
 	sized "$t bundled" "$out/${name}_bundled"
 	archive "$name"
-	[[ $GOOS == linux ]] && packages "$GOARCH$variant"
+	if [[ $GOOS == linux ]]; then
+		packages "$GOARCH$variant"
+		bridges "$name" "$GOARCH$variant"
+		servers "$name" "$GOARCH$variant"
+	fi
 	for program in "${programs[@]}"; do
 		rm "$common/$program"
 	done

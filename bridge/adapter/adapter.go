@@ -29,6 +29,9 @@ type Spec struct {
 	// Check returns what is wrong with a connection beyond the keys one by one: the
 	// key, and what. May be nil.
 	Check func(*Settings) []Fault
+	// CheckQueue returns what is wrong with a queue_name to read from (in) or to
+	// publish to, "" for nothing. May be nil.
+	CheckQueue func(queue string, in bool) string
 }
 
 // Fault is something wrong with the value of a key of connection.

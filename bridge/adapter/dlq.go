@@ -27,6 +27,9 @@ func DLQHeaders(m *trigger.Message, r *trigger.Reason) map[string]string {
 	h["x-dlq-attempts"] = strconv.FormatInt(r.Attempts, 10)
 	h["x-dlq-deliveries"] = strconv.FormatInt(r.Deliveries, 10)
 	h["x-dlq-trace-id"] = r.TraceID
+	if r.BodyBytes > 0 {
+		h["x-dlq-body-bytes"] = strconv.Itoa(r.BodyBytes)
+	}
 	for k, v := range map[string]string{"x-dlq-first-error": r.FirstError, "x-dlq-last-error": r.LastError,
 		"x-dlq-first-at": iso(r.FirstAt), "x-dlq-last-at": iso(r.LastAt)} {
 		if v != "" {

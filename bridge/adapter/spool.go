@@ -15,6 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"thread/bridge/trigger"
+	"thread/internal/durable"
 )
 
 func init() {
@@ -47,13 +48,13 @@ type spooled struct {
 	Reason  *trigger.Reason   `json:"reason,omitempty"` // in the dead letter queue
 }
 
-// Spool puts a message into the directory. The file appears whole.
+// Spool puts a message into the directory. The file appears whole, and is durable then.
 func Spool(dir string, m *trigger.Message, r *trigger.Reason) error {
 	b, err := json.Marshal(spooled{m.ID, m.Key, m.Body, m.Headers, r})
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(dir, ".new-*")
@@ -62,7 +63,7 @@ func Spool(dir string, m *trigger.Message, r *trigger.Reason) error {
 	}
 	_, err = f.Write(b)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, fmt.Sprintf("%020d-%s.json", time.Now().UnixNano(), filepath.Base(f.Name())[5:])))
+		_, err = durable.Rename(f.Name(), filepath.Join(dir, fmt.Sprintf("%020d-%s.json", time.Now().UnixNano(), filepath.Base(f.Name())[5:])), os.Rename)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())

@@ -191,6 +191,30 @@ func TestPropertyConfigApplied(t *testing.T) {
 	})
 }
 
+// Q-05, case 60: in both directions and both forms the answer names what is not known
+// and lists what is.
+func TestUnknownAdapter(t *testing.T) {
+	const list = "supported are jetstream, kafka, mock, mqtt, rabbitmq, redis, sqs"
+	for text, want := range map[string]string{
+		"adapter: {type: pulsar}\n":                 `line 2: adapter type "pulsar" is not known: ` + list,
+		"adapter: {type: Kafka}\n":                  `line 2: adapter type "Kafka" is not known: ` + list,
+		"adapter: {type: kafka2, connection: {}}\n": `line 2: adapter type "kafka2" is not known: ` + list,
+		"adapter: {pulsar: {}}\n":                   "line 2: adapter.pulsar is not a key: use one of connection, jetstream, kafka, mock, mqtt, rabbitmq, redis,",
+		"adapter: {type: ''}\n":                     "adapter.type is required",
+		"adapter: {}\n":                             "adapter.type is required",
+	} {
+		text = strings.Replace(text, "\n", "\nconsumer_group: g\n", 1)
+		_, in := LoadTrigger(write(t, "queue_name: q\n"+text))
+		_, out := LoadPublish(write(t, "queue_name: q\n"+strings.Replace(text, "consumer_group: g", "name: out", 1)))
+		for _, err := range []error{in, out} {
+			var e *Error
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	}
+}
+
 // Q-05, Q-29, cases 38 and 61 to 63: what is not in this build says so, and what helps.
 func TestNotBuilt(t *testing.T) {
 	for _, kind := range []string{"kafka", "rabbitmq", "sqs"} {

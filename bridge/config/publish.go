@@ -26,6 +26,7 @@ func LoadPublish(path string) (*Publish, error) {
 	f.fill("", n, map[string]field{
 		"name": textField(&c.Name), "queue_name": textField(&c.Queue), "filter": textField(&c.Filter), "headers": mapField(&c.Headers),
 		"key": textField(&c.Key), "body": textField(&c.Body), "shadow": boolField(&c.Shadow), "max_batch": intField(&c.MaxBatch),
+		"prune_after": intField(&c.PruneAfter),
 		"adapter": func(f *file, name string, n *node) string {
 			kind, conn, requireTLS, what := adapterOf(f, name, n)
 			if what != "" {
@@ -44,6 +45,7 @@ func LoadPublish(path string) (*Publish, error) {
 	if n.fields["adapter"] == nil {
 		f.bad(0, "adapter is required")
 	}
+	f.checkQueue(p.Spec, p.Queue, lines["queue_name"], false)
 	p.Unset = f.unset
 	return p, f.err()
 }

@@ -43,6 +43,7 @@ func LoadTrigger(path string) (*Trigger, error) {
 	if n.fields["adapter"] == nil {
 		f.bad(0, "adapter is required")
 	}
+	f.checkQueue(t.Spec, t.Queue, t.lines["queue_name"], true)
 	t.Complete()
 	t.Unset = f.unset
 	return t, f.err()
@@ -75,12 +76,11 @@ func (t *Trigger) fields() map[string]field {
 		"ledger":  section(map[string]field{"enabled": boolField(&c.Ledger), "keep": intField(&c.LedgerKeep)}),
 		"metrics": section(map[string]field{"enabled": boolField(&c.MetricsEnabled), "export_interval": floatField(&c.ExportInterval)}),
 		"adapter": func(f *file, name string, n *node) string {
-			kind, what := "", ""
-			kind, t.Connection, c.RequireTLS, what = adapterOf(f, name, n)
+			kind, connection, requireTLS, what := adapterOf(f, name, n)
 			if what != "" {
 				return what
 			}
-			c.Adapter = kind
+			c.Adapter, t.Connection, c.RequireTLS = kind, connection, requireTLS
 			t.Spec, what = f.spec(n, kind, t.Connection, c.RequireTLS, true)
 			return what
 		},
@@ -192,6 +192,15 @@ func (f *file) spec(n *node, kind string, conn map[string]string, requireTLS, in
 	return s, ""
 }
 
+// checkQueue asks the adapter about the name of its queue.
+func (f *file) checkQueue(s *adapter.Spec, queue string, line int, in bool) {
+	if s != nil && s.CheckQueue != nil && queue != "" {
+		if what := s.CheckQueue(queue, in); what != "" {
+			f.bad(line, "%s", what)
+		}
+	}
+}
+
 // directions says when an adapter does not do what is asked of it.
 func directions(s *adapter.Spec, in bool) string {
 	switch {
@@ -216,11 +225,11 @@ func (t *Trigger) Warnings() (list []string) {
 	for _, name := range t.Unset {
 		list = append(list, "${"+name+"} is not set: it counts as empty")
 	}
-	if t.Settle == trigger.SettleHandled && t.Concurrency > 1 {
-		list = append(list, "concurrency counts for parsing and governance: the events of one consumer are handled one at a time")
+	if n, _ := t.Parallel(); t.Settle == trigger.SettleHandled && t.Handler != "" && n < t.Concurrency {
+		list = append(list, "order_by "+t.OrderBy+" is kept by handling one event at a time: concurrency counts for parsing and governance")
 	}
-	if t.OrderBy != "none" {
-		list = append(list, "order_by "+t.OrderBy+" is kept, since the events of one consumer are handled one at a time")
+	if t.AckPolicy == trigger.PolicyRequeue && t.Spec != nil && !t.Spec.Caps.Requeue {
+		list = append(list, "adapter "+t.Adapter+" cannot requeue: what fails goes to the dead letter queue")
 	}
 	if !t.Dedup && t.Spec != nil && !t.Spec.Caps.Positions && t.Spec.Caps.Promise == trigger.ExactlyOnce {
 		list = append(list, "with enable_dedup: false messages are stored at least once")

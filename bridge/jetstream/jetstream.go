@@ -2,12 +2,14 @@
 package jetstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"thread/bridge/adapter"
 	"thread/bridge/trigger"
@@ -80,7 +82,7 @@ func connect(s *adapter.Settings, more ...nats.Option) (*nats.Conn, error) {
 	}
 	nc, err := nats.Connect(strings.Join(s.List("servers"), ","), o...)
 	if err != nil {
-		return nil, fmt.Errorf("NATS: %w", err)
+		return nil, fmt.Errorf("NATS at %s: %w", trigger.Redact(strings.Join(s.List("servers"), ", ")), err)
 	}
 	if s.RequireTLS {
 		if _, err := nc.TLSConnectionState(); err != nil {
@@ -89,6 +91,18 @@ func connect(s *adapter.Settings, more ...nats.Option) (*nats.Conn, error) {
 		}
 	}
 	return nc, nil
+}
+
+// streamOf finds a stream.
+func streamOf(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
+	s, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("make it: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", name, err)
+	}
+	return s, nil
 }
 
 func toHeader(h map[string]string) nats.Header {

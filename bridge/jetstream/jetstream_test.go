@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"thread/bridge/adapter"
+	"thread/bridge/internal/brokertest"
 	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/event"
@@ -88,72 +89,25 @@ func (b *broker) pending(t *testing.T) int {
 }
 
 type run struct {
-	t   *testing.T
-	b   *broker
-	th  *engine.Thread
-	tr  *trigger.Trigger
-	cfg trigger.Config
+	*brokertest.Intake
+	b *broker
 }
 
 func newRun(t *testing.T, b *broker, change func(*trigger.Config)) *run {
 	t.Helper()
-	th, err := engine.Init(t.TempDir() + "/t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &run{t: t, b: b, th: th, cfg: trigger.NewConfig()}
-	c := &r.cfg
-	c.Name, c.Queue, c.Group, c.Adapter, c.BackoffBase = "orders", b.stream, "g", "jetstream", 0.001
-	if change != nil {
-		change(c)
-	}
-	c.Complete()
-	if c.Settle == trigger.SettleHandled {
-		if err := th.Subscribe(context.Background(), engine.Subscription{Consumer: c.Consumer, Handler: "true"}); err != nil {
-			t.Fatal(err)
+	r := &run{b: b, Intake: brokertest.NewIntake(t, func(c *trigger.Config) {
+		c.Name, c.Queue, c.Group, c.Adapter = "orders", b.stream, "g", "jetstream"
+		if change != nil {
+			change(c)
 		}
-	}
+	})}
 	r.start()
 	return r
 }
 
 func (r *run) start() {
-	r.t.Helper()
-	var err error
-	if r.tr, err = trigger.New(r.th, &source{s: r.b.settings("orders")}, r.cfg, trigger.Options{Drain: time.Second}); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.tr.Start(context.Background()); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = r.tr.Stop() })
-}
-
-func (r *run) until(what string, ok func() bool) {
-	r.t.Helper()
-	end := time.After(30 * time.Second)
-	tick := time.NewTicker(20 * time.Millisecond) // the server does not tell of acknowledgements
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-r.tr.Changed():
-		case <-end:
-			r.t.Fatalf("waited in vain for %s: %+v", what, r.tr.Health(context.Background()))
-		}
-	}
-}
-
-func (r *run) events(n int) (es []event.Event) {
-	r.t.Helper()
-	r.until(fmt.Sprintf("%d events", n), func() bool {
-		var err error
-		if es, err = r.th.Peek(context.Background(), engine.Query{}); err != nil {
-			r.t.Fatal(err)
-		}
-		return len(es) >= n
-	})
-	return es
+	r.T.Helper()
+	r.Start(&source{s: r.b.settings("orders")})
 }
 
 // Stored once each, acknowledged, and not JSON goes to a stream for the dead.
@@ -163,8 +117,8 @@ func TestStored(t *testing.T) {
 	b.send(t, `{"n":2}`)
 	b.send(t, `oops`)
 	r := newRun(t, b, nil)
-	es := r.events(2)
-	r.until("the acknowledgements", func() bool { return b.pending(t) == 0 })
+	es := r.Events(2)
+	r.Until("the acknowledgements", func() bool { return b.pending(t) == 0 })
 	if es[0].Type != "order" || es[0].Source != "jetstream:"+b.stream || !strings.Contains(es[0].Content, `"message_id":"m-1"`) ||
 		!strings.Contains(es[1].Content, `"message_id":"`+b.stream+`:`) {
 		t.Errorf("%v", es)
@@ -179,11 +133,12 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// What was fetched by a process that died comes again, and is known by its key.
+// Proof 5: what was fetched by a process that died comes again, and is known by its
+// key, though that was down for longer than the idempotency window.
 func TestRedelivered(t *testing.T) {
 	b := newBroker(t)
-	r := newRun(t, b, nil)
-	if err := r.tr.Stop(); err != nil {
+	r := newRun(t, b, func(c *trigger.Config) { c.Window = 1 })
+	if err := r.Tr.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {
@@ -191,26 +146,27 @@ func TestRedelivered(t *testing.T) {
 	}
 	// Stored, and never acknowledged: the acknowledgement finds no connection.
 	src := &source{s: b.settings("orders")}
-	tr, err := trigger.New(r.th, deaf{src}, r.cfg, trigger.Options{})
+	tr, err := trigger.New(r.Thread, deaf{src}, r.Config, trigger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := tr.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	r.events(5)
+	r.Events(5)
 	if err := tr.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.pending(t); n != 5 {
 		t.Fatalf("%d pending", n)
 	}
+	r.Options.Now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
 	r.start()
-	r.until("the acknowledgements", func() bool { return b.pending(t) == 0 })
-	if es := r.events(5); len(es) != 5 {
+	r.Until("the acknowledgements", func() bool { return b.pending(t) == 0 })
+	if es := r.Events(5); len(es) != 5 {
 		t.Errorf("%d events", len(es))
 	}
-	if h := r.tr.Health(context.Background()); h.DedupHits != 5 {
+	if h := r.Tr.Health(context.Background()); h.DedupHits != 5 {
 		t.Errorf("%+v", h)
 	}
 }
@@ -226,9 +182,9 @@ func TestStreamMadeAgain(t *testing.T) {
 	b := newBroker(t)
 	r := newRun(t, b, nil)
 	b.send(t, `{"n":1}`)
-	r.events(1)
-	r.until("the acknowledgement", func() bool { return b.pending(t) == 0 })
-	if err := r.tr.Stop(); err != nil {
+	r.Events(1)
+	r.Until("the acknowledgement", func() bool { return b.pending(t) == 0 })
+	if err := r.Tr.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.js.DeleteStream(context.Background(), b.stream); err != nil {
@@ -237,7 +193,7 @@ func TestStreamMadeAgain(t *testing.T) {
 	b.create(t)
 	b.send(t, `{"n":2}`)
 	r.start()
-	if es := r.events(2); !strings.Contains(es[1].Content, `"n":2`) {
+	if es := r.Events(2); !strings.Contains(es[1].Content, `"n":2`) {
 		t.Errorf("%v", es)
 	}
 }
@@ -250,14 +206,14 @@ func TestHandled(t *testing.T) {
 		c.Settle, c.AckPolicy, c.MaxRetries = trigger.SettleHandled, trigger.PolicyRequeue, 0
 	})
 	b.send(t, `{}`)
-	r.events(1)
+	r.Events(1)
 	time.Sleep(3 * time.Second) // longer than ack_wait: time itself is what is tested
-	if h := r.tr.Health(context.Background()); h.DedupHits != 0 {
+	if h := r.Tr.Health(context.Background()); h.DedupHits != 0 {
 		t.Errorf("delivered again: %+v", h)
 	}
-	feed := r.th.Feed("orders", r.cfg.Policy())
+	feed := r.Thread.Feed("orders", r.Config.Policy())
 	for _, v := range []engine.Verdict{engine.Failed, engine.Succeeded} {
-		r.until("a delivery", func() bool {
+		r.Until("a delivery", func() bool {
 			d, err := feed.Next(context.Background(), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -268,9 +224,9 @@ func TestHandled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.until("the acknowledgement", func() bool { return b.pending(t) == 0 })
-	if es := r.events(1); len(es) != 1 || r.tr.Health(context.Background()).Processed != 1 {
-		t.Errorf("%v %+v", es, r.tr.Health(context.Background()))
+	r.Until("the acknowledgement", func() bool { return b.pending(t) == 0 })
+	if es := r.Events(1); len(es) != 1 || r.Tr.Health(context.Background()).Processed != 1 {
+		t.Errorf("%v %+v", es, r.Tr.Health(context.Background()))
 	}
 }
 
@@ -326,11 +282,26 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-func TestConnectRefused(t *testing.T) {
-	s := (&broker{stream: "X"}).settings("x")
-	s.Connection["servers"] = "nats://user:hunter2@127.0.0.1:1"
-	err := (&source{s: s}).Connect(context.Background(), trigger.NoState)
-	if err == nil || strings.Contains(trigger.Redact(err.Error()), "hunter2") {
-		t.Error(err)
+// What is larger than the stream for the dead takes goes there with its beginning, and
+// what comes behind it is stored.
+func TestTooLargeToBury(t *testing.T) {
+	b := newBroker(t)
+	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: b.stream + "_dlq", Subjects: []string{b.stream + ".dlq"}, MaxMsgSize: 100_000, Storage: jetstream.MemoryStorage}); err != nil {
+		t.Fatal(err)
+	}
+	r := newRun(t, b, nil)
+	for _, size := range []int{200_000, 1<<20 - 10} { // the stream refuses it; with more headers the server does
+		b.send(t, strings.Repeat("x", size))
+	}
+	b.send(t, `{"n":1}`)
+	r.Events(1)
+	r.Until("the acknowledgements", func() bool { return b.pending(t) == 0 })
+	s, err := b.js.Stream(t.Context(), b.stream+"_dlq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.GetLastMsgForSubject(t.Context(), b.stream+".dlq")
+	if err != nil || len(m.Data) != 64<<10 || m.Header.Get("x-dlq-body-bytes") != fmt.Sprint(1<<20-10) || m.Sequence != 2 {
+		t.Errorf("%v %v", m, err)
 	}
 }

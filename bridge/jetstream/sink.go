@@ -117,9 +117,9 @@ func (k *sink) Send(ctx context.Context, m trigger.Message) (string, error) {
 	}
 	subject := k.s.Text("subject")
 	if subject == "" {
-		stream, err := js.Stream(ctx, k.s.Queue)
+		stream, err := streamOf(ctx, js, k.s.Queue)
 		if err != nil {
-			return "", fmt.Errorf("stream %s: %w", k.s.Queue, err)
+			return "", err
 		}
 		subjects := stream.CachedInfo().Config.Subjects
 		if len(subjects) != 1 || strings.ContainsAny(subjects[0], "*>") {

@@ -55,9 +55,9 @@ func (k *source) consumer(ctx context.Context) error {
 	if js == nil {
 		return errNotConnected
 	}
-	stream, err := js.Stream(ctx, k.s.Queue)
+	stream, err := streamOf(ctx, js, k.s.Queue)
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", k.s.Queue, err)
+		return err
 	}
 	c, err := stream.Consumer(ctx, k.s.Group)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -236,6 +236,10 @@ func (k *source) Keep(_ context.Context, ms []trigger.Message) (err error) {
 	return err
 }
 
+// exceedsMaximum is the code of a stream's refusal of what is above its max_msg_size
+// (JSStreamMessageExceedsMaximumErr).
+const exceedsMaximum = 10054
+
 // SendToDLQ implements trigger.Source. A subject that no stream has would lose it,
 // so one is made.
 func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Reason) error {
@@ -263,6 +267,10 @@ func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Rea
 		if _, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{subject}}); err == nil {
 			_, err = js.PublishMsg(ctx, msg)
 		}
+	}
+	var answer *jetstream.APIError
+	if errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &answer) && answer.ErrorCode == exceedsMaximum {
+		err = fmt.Errorf("%w: %w", trigger.ErrTooLarge, err)
 	}
 	return err
 }

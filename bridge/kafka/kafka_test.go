@@ -15,8 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
 
 	"thread/bridge/adapter"
+	"thread/bridge/internal/brokertest"
 	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/event"
@@ -83,11 +85,10 @@ func read(t *testing.T, c *kfake.Cluster, topic string, n int) (rs []*kgo.Record
 	return rs
 }
 
-type run struct {
-	t   *testing.T
-	th  *engine.Thread
-	tr  *trigger.Trigger
-	cfg trigger.Config
+type run struct{ *brokertest.Intake }
+
+func runOn(t *testing.T, th *engine.Thread) *run {
+	return &run{&brokertest.Intake{T: t, Thread: th, Options: trigger.Options{Drain: 5 * time.Second}, Patience: 30 * time.Second}}
 }
 
 func start(t *testing.T, s *adapter.Settings, change func(*trigger.Config)) *run {
@@ -96,62 +97,24 @@ func start(t *testing.T, s *adapter.Settings, change func(*trigger.Config)) *run
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{t: t, th: th}
+	r := runOn(t, th)
 	r.again(s, change)
 	return r
 }
 
 func (r *run) again(s *adapter.Settings, change func(*trigger.Config)) {
-	r.t.Helper()
-	c := trigger.NewConfig()
-	c.Name, c.Queue, c.Group, c.Adapter, c.BackoffBase = s.Name, s.Queue, s.Group, "kafka", 0.001
-	if change != nil {
-		change(&c)
-	}
-	c.Complete()
-	if c.Settle == trigger.SettleHandled {
-		_ = r.th.Subscribe(context.Background(), engine.Subscription{Consumer: c.Consumer, Handler: "true"}) // it may be there
-	}
+	r.T.Helper()
+	r.Configure(func(c *trigger.Config) {
+		c.Name, c.Queue, c.Group, c.Adapter = s.Name, s.Queue, s.Group, "kafka"
+		if change != nil {
+			change(c)
+		}
+	})
 	src, err := newSource(s)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	r.cfg = c
-	if r.tr, err = trigger.New(r.th, src, c, trigger.Options{Drain: 5 * time.Second}); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.tr.Start(context.Background()); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = r.tr.Stop() })
-}
-
-func (r *run) until(what string, ok func() bool) {
-	r.t.Helper()
-	end := time.After(30 * time.Second)
-	tick := time.NewTicker(20 * time.Millisecond) // what others do to the broker is not told
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-r.tr.Changed():
-		case <-end:
-			r.t.Fatalf("waited in vain for %s: %+v", what, r.tr.Health(context.Background()))
-		}
-	}
-}
-
-func (r *run) events(n int) []event.Event {
-	r.t.Helper()
-	var es []event.Event
-	r.until(fmt.Sprintf("%d events", n), func() bool {
-		var err error
-		if es, err = r.th.Peek(context.Background(), engine.Query{}); err != nil {
-			r.t.Fatal(err)
-		}
-		return len(es) >= n
-	})
-	return es
+	r.Start(src)
 }
 
 func committed(t *testing.T, c *kfake.Cluster, group string) (total int64) {
@@ -171,10 +134,10 @@ func TestStored(t *testing.T) {
 	cl := client(t, c)
 	produce(t, cl, record("k", `{"n":1}`, "X-Message-Id", "m-1", "x-event-name", "order"), record("k", `{"n":2}`), record("k", `oops`, "x-message-id", "m-3"))
 	r := start(t, settings(c), nil)
-	es := r.events(2)
+	es := r.Events(2)
 	dead := read(t, c, "orders.dlq", 1)
-	r.until("the commit", func() bool { return committed(t, c, "g") == 3 })
-	if err := r.tr.Stop(); err != nil {
+	r.Until("the commit", func() bool { return committed(t, c, "g") == 3 })
+	if err := r.Tr.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	var first, second struct {
@@ -199,8 +162,8 @@ func TestPositionsInThread(t *testing.T) {
 	cl := client(t, c)
 	r := start(t, settings(c), nil)
 	produce(t, cl, record("a", `{}`), record("b", `{}`), record("c", `{}`))
-	r.events(3)
-	if err := r.tr.Stop(); err != nil {
+	r.Events(3)
+	if err := r.Tr.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	s := settings(c)
@@ -209,23 +172,9 @@ func TestPositionsInThread(t *testing.T) {
 	}
 	r.again(s, nil)
 	produce(t, cl, record("a", `{"last":1}`))
-	if es := r.events(4); len(es) != 4 {
+	if es := r.Events(4); len(es) != 4 {
 		t.Errorf("%d events", len(es))
 	}
-	// Seek goes back on purpose.
-	if err := r.tr.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	src, _ := newSource(s)
-	ws, err := src.Seek(context.Background(), trigger.Place{Name: "start"})
-	if err == nil {
-		err = trigger.SetPositions(context.Background(), r.th, &r.cfg, ws)
-	}
-	if err != nil || len(ws) != 2 {
-		t.Fatal(ws, err)
-	}
-	r.again(s, nil)
-	r.events(8)
 }
 
 // A topic that was deleted and made again begins anew, though its offsets are small.
@@ -237,8 +186,8 @@ func TestTopicMadeAgain(t *testing.T) {
 	for range 5 {
 		produce(t, cl, record("a", `{}`))
 	}
-	r.events(5)
-	if err := r.tr.Stop(); err != nil {
+	r.Events(5)
+	if err := r.Tr.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
@@ -250,9 +199,48 @@ func TestTopicMadeAgain(t *testing.T) {
 	}
 	produce(t, client(t, c), record("a", `{"new":1}`), record("a", `{"new":2}`))
 	r.again(settings(c), nil)
-	if es := r.events(7); !strings.Contains(es[6].Content, `"new":2`) {
+	if es := r.Events(7); !strings.Contains(es[6].Content, `"new":2`) {
 		t.Errorf("%v", es)
 	}
+}
+
+// Case 42: what a message has stands in its event, whatever it is.
+func TestPropertyFieldsPreserved(t *testing.T) {
+	c := broker(t, kfake.SeedTopics(1, "orders"))
+	cl := client(t, c)
+	r := start(t, settings(c), func(c *trigger.Config) { c.Parser = "binary" })
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		body, key := rapid.SliceOf(rapid.Byte()).Draw(rt, "body"), rapid.String().Draw(rt, "key")
+		headers := rapid.MapOfN(rapid.StringMatching(`h-[a-z]{1,5}`), rapid.String(), 0, 4).Draw(rt, "headers")
+		rec := &kgo.Record{Topic: "orders", Key: []byte(key), Value: body}
+		var want []string
+		for _, name := range adapter.Sorted(headers) {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: name, Value: []byte(headers[name])})
+			want = append(want, name)
+		}
+		produce(t, cl, rec)
+		n++
+		e := r.Events(n)[n-1]
+		var got struct {
+			Message   []byte
+			Key       string
+			Headers   map[string]string
+			MessageID string `json:"message_id"`
+			Source    string
+		}
+		if err := json.Unmarshal([]byte(e.Content), &got); err != nil {
+			rt.Fatal(err)
+		}
+		if string(got.Message) != string(body) || got.Key != key || got.Source != "orders" || got.MessageID != fmt.Sprintf("orders:0:%d", rec.Offset) || !slices.Equal(adapter.Sorted(got.Headers), want) {
+			rt.Errorf("%+v of %q %q %v", got, body, key, headers)
+		}
+		for name, v := range headers {
+			if got.Headers[name] != v {
+				rt.Errorf("%s is %q, not %q", name, got.Headers[name], v)
+			}
+		}
+	})
 }
 
 // Q-28, case 36: a requeued message is one copy with its id, and revives its event.
@@ -262,11 +250,11 @@ func TestRequeue(t *testing.T) {
 	r := start(t, settings(c), func(c *trigger.Config) {
 		c.Settle, c.AckPolicy, c.MaxRetries, c.DeliveryLimit = trigger.SettleHandled, trigger.PolicyRequeue, 0, 3
 	})
-	r.events(1)
-	feed := r.th.Feed("orders", r.cfg.Policy())
+	r.Events(1)
+	feed := r.Thread.Feed("orders", r.Config.Policy())
 	for range 3 {
 		var d engine.Delivery
-		r.until("a delivery", func() bool {
+		r.Until("a delivery", func() bool {
 			var err error
 			if d, err = feed.Next(context.Background(), nil); err != nil {
 				t.Fatal(err)
@@ -278,11 +266,11 @@ func TestRequeue(t *testing.T) {
 		}
 	}
 	dead := read(t, c, "orders.dlq", 1)
-	r.until("the commit", func() bool { return committed(t, c, "g") == 3 })
-	if err := r.tr.Stop(); err != nil {
+	r.Until("the commit", func() bool { return committed(t, c, "g") == 3 })
+	if err := r.Tr.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if es := r.events(1); len(es) != 1 || headersOf(dead[0])["x-dlq-deliveries"] != "3" || headersOf(dead[0])["x-dlq-last-error"] != "boom" {
+	if es := r.Events(1); len(es) != 1 || headersOf(dead[0])["x-dlq-deliveries"] != "3" || headersOf(dead[0])["x-dlq-last-error"] != "boom" {
 		t.Errorf("%v %v", es, headersOf(dead[0]))
 	}
 	copies := read(t, c, "orders", 3)
@@ -309,18 +297,18 @@ func TestContiguousCommit(t *testing.T) {
 	if err := th.Subscribe(context.Background(), engine.Subscription{Consumer: "orders", Handler: "true", Filter: event.Text("type = 'work'")}); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{t: t, th: th}
+	r := runOn(t, th)
 	handled := func(c *trigger.Config) { c.Settle = trigger.SettleHandled }
 	r.again(s, handled)
-	r.events(4)
-	r.until("the first commit", func() bool { return committed(t, c, "g") == 1 })
-	if n := r.tr.Health(context.Background()).Processed; n != 3 {
+	r.Events(4)
+	r.Until("the first commit", func() bool { return committed(t, c, "g") == 1 })
+	if n := r.Tr.Health(context.Background()).Processed; n != 3 {
 		t.Errorf("%d processed", n)
 	}
 	if err := th.Ack(context.Background(), "orders", 2); err != nil {
 		t.Fatal(err)
 	}
-	r.until("all commits", func() bool { return committed(t, c, "g") == 4 })
+	r.Until("all commits", func() bool { return committed(t, c, "g") == 4 })
 }
 
 // Q-26, case 39: no broker.
@@ -455,10 +443,10 @@ func TestForeignClient(t *testing.T) {
 	if out, err := in.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if es := r.events(1); !strings.Contains(es[0].Content, `"message_id":"from-kcat"`) || !strings.Contains(es[0].Content, `"message":{"a":1}`) {
+	if es := r.Events(1); !strings.Contains(es[0].Content, `"message_id":"from-kcat"`) || !strings.Contains(es[0].Content, `"message":{"a":1}`) {
 		t.Errorf("%v", es)
 	}
-	r.until("the dead letter", func() bool {
+	r.Until("the dead letter", func() bool {
 		out, err := exec.Command(kcat, "-C", "-b", addr, "-t", "orders.dlq", "-o", "beginning", "-e", "-q", "-f", "%h %s\n").Output()
 		return err == nil && strings.Contains(string(out), "x-dlq-reason=") && strings.Contains(string(out), "not json")
 	})

@@ -32,15 +32,19 @@ type source struct {
 	cl        *kgo.Client
 	cluster   string
 	topicID   string
-	committed map[int32]int64 // by partition, of this connection
-	last      error           // of the latest poll
+	positions map[int32]string // their keys, by partition
+	committed map[int32]int64  // by partition, of this connection
+	given     map[int32]int64  // by partition, behind the last message given out and not committed
+	since     time.Time        // when given was empty
+	allowed   chan struct{}    // closed when it is empty again
+	last      error            // of the latest poll
 }
 
 func newSource(s *adapter.Settings) (*source, error) {
 	if _, err := options(s); err != nil {
 		return nil, err
 	}
-	return &source{s: s, log: logger(s)}, nil
+	return &source{s: s, log: logger(s), positions: map[int32]string{}}, nil
 }
 
 // Connect implements trigger.Source.
@@ -64,7 +68,16 @@ func (k *source) Connect(ctx context.Context, state trigger.State) error {
 	}
 	o = append(o, kgo.ConsumerGroup(k.s.Group), kgo.ConsumeTopics(k.s.Queue), kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(start),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.AdjustFetchOffsetsFn(adjust), kgo.AllowAutoTopicCreation(),
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+		// What it produces are single messages that the broker has let in before.
+		kgo.ProducerBatchMaxBytes(90<<20))
+	if !k.s.Handled {
+		// A partition goes to another member once what was given out of it is stored
+		// and committed: that one begins behind it. Handlers may take too long for that.
+		o = append(o, kgo.BlockRebalanceOnPoll())
+	}
+	gone := func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { k.gone(lost[k.s.Queue]) }
+	o = append(o, kgo.OnPartitionsRevoked(gone), kgo.OnPartitionsLost(gone))
 	if id := instance(k.s); id != "" {
 		// A process that was killed has its partitions again at once.
 		o = append(o, kgo.InstanceID(id))
@@ -78,7 +91,7 @@ func (k *source) Connect(ctx context.Context, state trigger.State) error {
 		return err
 	}
 	k.mu.Lock()
-	k.cl, k.state, k.committed, k.last = cl, state, map[int32]int64{}, nil
+	k.cl, k.state, k.committed, k.given, k.allowed, k.last = cl, state, map[int32]int64{}, map[int32]int64{}, make(chan struct{}), nil
 	k.mu.Unlock()
 	close(ready)
 	return nil
@@ -108,7 +121,7 @@ func (k *source) generation(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cluster, k.topicID = m.Cluster, hex.EncodeToString(t.ID[:])
+	k.cluster, k.topicID, k.positions = m.Cluster, hex.EncodeToString(t.ID[:]), map[int32]string{}
 	return nil
 }
 
@@ -118,8 +131,14 @@ func (k *source) client() *kgo.Client {
 	return k.cl
 }
 
+// position is the key of a partition's positions. The caller has the lock.
 func (k *source) position(partition int32) string {
-	return k.cluster + "\x00" + k.topicID + "\x00" + strconv.Itoa(int(partition))
+	p, ok := k.positions[partition]
+	if !ok {
+		p = k.cluster + "\x00" + k.topicID + "\x00" + strconv.Itoa(int(partition))
+		k.positions[partition] = p
+	}
+	return p
 }
 
 // adjust begins behind the greater of what the thread and the group have. Offsets of
@@ -162,11 +181,23 @@ func (k *source) Consume(ctx context.Context, most int) ([]trigger.Message, erro
 		return nil, errors.New("not connected")
 	}
 	for {
+		if err := k.breathe(ctx); err != nil {
+			return nil, err
+		}
 		fetches := cl.PollRecords(ctx, most)
-		var ms []trigger.Message
+		ms := make([]trigger.Message, 0, fetches.NumRecords())
 		k.mu.Lock()
-		fetches.EachRecord(func(r *kgo.Record) { ms = append(ms, k.message(r)) })
+		fetches.EachRecord(func(r *kgo.Record) {
+			ms = append(ms, k.message(r))
+			if len(k.given) == 0 {
+				k.since = time.Now()
+			}
+			k.given[r.Partition] = r.Offset + 1
+		})
 		k.mu.Unlock()
+		if len(ms) == 0 {
+			k.allow(cl)
+		}
 		err := fetches.Err0()
 		if err == nil {
 			fetches.EachError(func(topic string, p int32, e error) { err = fmt.Errorf("topic %s partition %d: %w", topic, p, e) })
@@ -197,7 +228,7 @@ func (k *source) reconnect(ctx context.Context) error {
 	k.cl = nil
 	k.mu.Unlock()
 	if old != nil {
-		old.Close()
+		old.CloseAllowingRebalance()
 	}
 	return k.Connect(ctx, state)
 }
@@ -210,55 +241,16 @@ func (k *source) message(r *kgo.Record) trigger.Message {
 		m.ID = m.Key
 	}
 	if m.ID == "" {
-		m.ID = fmt.Sprintf("%s:%d:%d", r.Topic, r.Partition, r.Offset)
+		m.ID = r.Topic + ":" + strconv.Itoa(int(r.Partition)) + ":" + strconv.FormatInt(r.Offset, 10)
 		m.Positional = true
 	}
-	m.Position = &trigger.Position{Key: k.position(r.Partition), At: binary.BigEndian.AppendUint64(nil, uint64(r.Offset+1))}
-	m.Ref = binary.BigEndian.AppendUint32(nil, uint32(r.Partition))
-	m.Ref = binary.BigEndian.AppendUint64(m.Ref, uint64(r.Offset))
-	m.Ref = binary.BigEndian.AppendUint32(m.Ref, uint32(r.LeaderEpoch))
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 24), uint64(r.Offset+1))
+	b = binary.BigEndian.AppendUint32(b, uint32(r.Partition))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Offset))
+	b = binary.BigEndian.AppendUint32(b, uint32(r.LeaderEpoch))
+	m.Position = &trigger.Position{Key: k.position(r.Partition), At: b[:8:8]}
+	m.Ref = b[8:]
 	return m
-}
-
-// Ack implements trigger.Source: it commits the offset behind the last message of
-// each partition.
-func (k *source) Ack(ctx context.Context, ms []trigger.Message) error {
-	cl := k.client()
-	if cl == nil {
-		return errors.New("not connected")
-	}
-	last := map[int32]*kgo.Record{}
-	k.mu.Lock()
-	for i := range ms {
-		if len(ms[i].Ref) != 16 || ms[i].Position == nil || !strings.HasPrefix(ms[i].Position.Key, k.cluster+"\x00"+k.topicID+"\x00") {
-			continue // of a topic that is gone
-		}
-		r := &kgo.Record{Topic: k.s.Queue, Partition: int32(binary.BigEndian.Uint32(ms[i].Ref)), Offset: int64(binary.BigEndian.Uint64(ms[i].Ref[4:])),
-			LeaderEpoch: int32(binary.BigEndian.Uint32(ms[i].Ref[12:]))}
-		if old := last[r.Partition]; (old == nil || r.Offset > old.Offset) && r.Offset+1 > k.committed[r.Partition] {
-			last[r.Partition] = r
-		}
-	}
-	k.mu.Unlock()
-	var rs []*kgo.Record
-	for _, r := range last {
-		rs = append(rs, r)
-	}
-	if len(rs) == 0 {
-		return nil
-	}
-	// Not MarkCommitRecords: without AutoCommitMarks it does nothing, and says so to nobody.
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	if err := cl.CommitRecords(ctx, rs...); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, r := range rs {
-		k.committed[r.Partition] = r.Offset + 1
-	}
-	return nil
 }
 
 // Nack implements trigger.Source. Kafka has no such thing: with requeue a copy is
@@ -283,7 +275,11 @@ func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Rea
 	if topic == "" {
 		topic = k.s.Queue + ".dlq"
 	}
-	return k.produce(ctx, topic, &m, adapter.DLQHeaders(&m, &r))
+	err := k.produce(ctx, topic, &m, adapter.DLQHeaders(&m, &r))
+	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
+		err = fmt.Errorf("%w: %w", trigger.ErrTooLarge, err)
+	}
+	return err
 }
 
 func (k *source) produce(ctx context.Context, topic string, m *trigger.Message, headers map[string]string) error {
@@ -346,59 +342,9 @@ func (k *source) Close() error {
 	k.cl = nil
 	k.mu.Unlock()
 	if cl != nil {
-		cl.Close()
+		cl.CloseAllowingRebalance()
 	}
 	return nil
-}
-
-// Seek implements trigger.Seeker.
-func (k *source) Seek(ctx context.Context, to trigger.Place) ([]trigger.Write, error) {
-	o, err := options(k.s)
-	if err != nil {
-		return nil, err
-	}
-	cl, err := kgo.NewClient(o...)
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	if err := reach(ctx, cl, k.s, "client"); err != nil {
-		return nil, err
-	}
-	k.mu.Lock()
-	k.cl = cl
-	k.mu.Unlock()
-	defer func() { k.mu.Lock(); k.cl = nil; k.mu.Unlock() }()
-	if err := k.generation(ctx); err != nil {
-		return nil, err
-	}
-	admin := kadm.NewClient(cl)
-	var listed kadm.ListedOffsets
-	switch to.Name {
-	case "start":
-		listed, err = admin.ListStartOffsets(ctx, k.s.Queue)
-	case "end":
-		listed, err = admin.ListEndOffsets(ctx, k.s.Queue)
-	default:
-		listed, err = admin.ListOffsetsAfterMilli(ctx, to.At.UnixMilli(), k.s.Queue)
-	}
-	if err == nil {
-		err = listed.Error()
-	}
-	if err != nil {
-		return nil, err
-	}
-	var ws []trigger.Write
-	offsets := kadm.Offsets{}
-	listed.Each(func(l kadm.ListedOffset) {
-		offsets.AddOffset(l.Topic, l.Partition, l.Offset, -1)
-		ws = append(ws, trigger.Write{Key: k.position(l.Partition), Value: binary.BigEndian.AppendUint64(nil, uint64(l.Offset))})
-	})
-	rs, err := admin.CommitOffsets(ctx, k.s.Group, offsets)
-	if err == nil {
-		err = rs.Error()
-	}
-	return ws, err
 }
 
 var (

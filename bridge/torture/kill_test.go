@@ -26,19 +26,32 @@ import (
 	"thread/bridge/adapter"
 	_ "thread/bridge/jetstream"
 	_ "thread/bridge/kafka"
+	_ "thread/bridge/rabbitmq"
+	_ "thread/bridge/redis"
 
 	"thread/bridge/internal/verb"
 	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/fsck"
+	"thread/internal/verb/core"
 )
 
 const asBridge = "THREAD_TORTURE_BRIDGE"
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "thread" { // of handlers
+		cli.Main("thread", core.Verbs)
+	}
 	if os.Getenv(asBridge) != "" {
 		cli.Main("thread-bridge", verb.Verbs)
+	}
+	if args := os.Getenv(asVictim); args != "" {
+		if err := victim(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -58,12 +71,44 @@ func kills(t *testing.T) int {
 // and whether nothing is left there.
 type queue struct {
 	config string
+	dead   []string // what to put in place of what in config, to read the dead letters
 	send   func(n int64) error
 	empty  func() bool
+	// settled says whether the thread is through with the broker, too. May be nil.
+	settled func(*engine.Thread) bool
+}
+
+// maxAhead bounds the messages that wait: what is killed all the time must come to an
+// end in the time that the test has.
+const maxAhead = 5000
+
+func stored(th *engine.Thread) int64 {
+	info, err := th.Info(context.Background())
+	if err != nil {
+		return 0
+	}
+	return info.EventCount
+}
+
+// over reports whether nothing is left to do about the queue.
+func (q *queue) over(th *engine.Thread) bool {
+	return (q.empty == nil || q.empty()) && (q.settled == nil || q.settled(th))
+}
+
+var queues = map[string]func(*testing.T) *queue{
+	"kafka":           kafkaQueue,
+	"jetstream":       natsQueue,
+	"mock":            mockQueue,
+	"mqtt":            mqttQueue,
+	"rabbitmq":        rabbitQueue,
+	"rabbitmq-stream": rabbitStream,
+	"redis":           redisQueue,
+	"redis-shared":    redisShared,
+	"sqs":             sqsQueue,
 }
 
 func kafkaQueue(t *testing.T) *queue {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "orders"))
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "orders"), kfake.SeedTopics(1, "orders.dlq"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +119,7 @@ func kafkaQueue(t *testing.T) *queue {
 	}
 	t.Cleanup(cl.Close)
 	return &queue{
+		dead:   []string{"queue_name: orders", "queue_name: orders.dlq"},
 		config: fmt.Sprintf("queue_name: orders\nconsumer_group: g\nadapter: {type: kafka, connection: {brokers: %q}}\n", strings.Join(c.ListenAddrs(), ",")),
 		send: func(n int64) error {
 			return cl.ProduceSync(context.Background(), &kgo.Record{Topic: "orders", Key: fmt.Appendf(nil, "k%d", n%17), Value: fmt.Appendf(nil, `{"n":%d}`, n)}).FirstErr()
@@ -82,7 +128,9 @@ func kafkaQueue(t *testing.T) *queue {
 	}
 }
 
-func natsQueue(t *testing.T) *queue {
+// openJetStream connects to the NATS of this host, until the test ends.
+func openJetStream(t *testing.T) jetstream.JetStream {
+	t.Helper()
 	nc, err := nats.Connect("nats://127.0.0.1:4222")
 	if err != nil {
 		if os.Getenv("THREAD_BRIDGE_BROKERS") != "" {
@@ -90,16 +138,26 @@ func natsQueue(t *testing.T) *queue {
 		}
 		t.Skipf("NATS does not run: %v", err)
 	}
+	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return js
+}
+
+func natsQueue(t *testing.T) *queue {
+	js := openJetStream(t)
 	name := fmt.Sprintf("K%d", time.Now().UnixNano())
 	if _, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".in"}, Storage: jetstream.MemoryStorage}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = js.DeleteStream(context.Background(), name); nc.Close() })
+	t.Cleanup(func() {
+		_ = js.DeleteStream(context.Background(), name)
+		_ = js.DeleteStream(context.Background(), name+"_dlq") // there may be none
+	})
 	return &queue{
+		dead:   []string{name, name + "_dlq"},
 		config: fmt.Sprintf("queue_name: %s\nconsumer_group: g\nadapter: {type: jetstream, connection: {servers: \"nats://127.0.0.1:4222\", ack_wait: 1s}}\n", name),
 		send: func(n int64) error {
 			_, err := js.Publish(context.Background(), name+".in", fmt.Appendf(nil, `{"n":%d}`, n))
@@ -115,6 +173,7 @@ func natsQueue(t *testing.T) *queue {
 func mockQueue(t *testing.T) *queue {
 	dir := filepath.Join(t.TempDir(), "queue")
 	return &queue{
+		dead:   []string{dir, filepath.Join(dir, "dlq")},
 		config: fmt.Sprintf("queue_name: q\nconsumer_group: g\nadapter: {type: mock, connection: {dir: %q}}\n", dir),
 		send: func(n int64) error {
 			return adapter.Spool(dir, &trigger.Message{ID: fmt.Sprintf("m-%d", n), Body: fmt.Appendf(nil, `{"n":%d}`, n)}, nil)
@@ -134,9 +193,10 @@ type child struct {
 	ended   chan struct{}
 }
 
-func run(t *testing.T, dir, config string) *child {
+// run starts "trigger run" or "publish run".
+func run(t *testing.T, dir, config, verb string) *child {
 	t.Helper()
-	c := &child{cmd: exec.Command(os.Args[0], "trigger", "run", "--thread", dir, "--config", config), started: make(chan struct{}), ended: make(chan struct{})}
+	c := &child{cmd: exec.Command(os.Args[0], verb, "run", "--thread", dir, "--config", config), started: make(chan struct{}), ended: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), asBridge+"=1")
 	out, err := c.cmd.StderrPipe()
 	if err != nil {
@@ -178,27 +238,44 @@ func (c *child) end(sig syscall.Signal) {
 	<-c.ended
 }
 
+// place makes a thread and the file of a trigger or publisher.
+func place(t *testing.T, text string) (th *engine.Thread, config string) {
+	t.Helper()
+	th, err := engine.Init(filepath.Join(t.TempDir(), "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return th, config
+}
+
+// killOften starts the program n times and kills it within so many milliseconds after
+// it has connected.
+func killOften(t *testing.T, n, within int, dir, config, verb string) {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range n {
+		c := run(t, dir, config, verb)
+		c.ready(t)
+		time.Sleep(time.Duration(r.IntN(within)) * time.Millisecond) // when it is killed is left to chance
+		c.end(syscall.SIGKILL)
+	}
+}
+
 // Proof 1: killed at random, nothing is lost and nothing there twice.
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long")
 	}
-	for name, open := range map[string]func(*testing.T) *queue{"kafka": kafkaQueue, "jetstream": natsQueue, "mock": mockQueue} {
+	for name, open := range queues {
 		t.Run(name, func(t *testing.T) {
 			q := open(t)
-			dir := filepath.Join(t.TempDir(), "t")
-			th, err := engine.Init(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config := filepath.Join(t.TempDir(), "c.yaml")
-			if err := os.WriteFile(config, []byte("name: torture\nmax_batch: 50\n"+q.config), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			seed := uint64(time.Now().UnixNano())
-			t.Logf("seed %d", seed)
-			r := rand.New(rand.NewPCG(seed, 0))
-
+			th, config := place(t, "name: torture\nmax_batch: 50\n"+q.config)
 			var sent atomic.Int64
 			stop, stopped := context.WithCancel(context.Background())
 			produced := make(chan error, 1)
@@ -208,32 +285,31 @@ func TestKill(t *testing.T) {
 						produced <- err
 						return
 					}
-					if sent.Add(1)%20 == 0 {
-						time.Sleep(5 * time.Millisecond) // some 3,000 in a second: the program keeps up
+					if sent.Add(1)%20 != 0 {
+						continue
+					}
+					time.Sleep(5 * time.Millisecond) // some 3,000 in a second: the program keeps up
+					for stop.Err() == nil && sent.Load()-stored(th) > maxAhead {
+						time.Sleep(50 * time.Millisecond) // not on a host that is busy
 					}
 				}
 				produced <- nil
 			}()
 			n := kills(t)
-			for range n {
-				c := run(t, dir, config)
-				c.ready(t)
-				time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond) // when it is killed is left to chance
-				c.end(syscall.SIGKILL)
-			}
+			killOften(t, n, 200, th.Dir(), config, "trigger")
 			stopped()
 			if err := <-produced; err != nil {
 				t.Fatal(err)
 			}
-			c := run(t, dir, config)
+			c := run(t, th.Dir(), config, "trigger")
 			c.ready(t)
 			for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 				info, err := th.Info(context.Background())
-				if err == nil && info.EventCount >= sent.Load() && q.empty() {
+				if err == nil && info.EventCount >= sent.Load() && q.over(th) {
 					break
 				}
 				if time.Now().After(deadline) {
-					t.Logf("%d of %d events, empty %t\n%s", info.EventCount, sent.Load(), q.empty(), &c.log)
+					t.Logf("%d of %d events, empty %t\n%s", info.EventCount, sent.Load(), q.over(th), &c.log)
 					break
 				}
 			}
@@ -257,6 +333,13 @@ func count(t *testing.T, th *engine.Thread, sent int64, kills int) {
 		}
 		seen[content.Message.N]++
 	}
+	balance(t, th, seen, sent, kills)
+}
+
+// balance fails for those of the numbers from 1 to sent that were not seen once, and for
+// what is wrong with the thread.
+func balance(t *testing.T, th *engine.Thread, seen map[int64]int, sent int64, kills int) {
+	t.Helper()
 	lost, doubled := 0, 0
 	for n := int64(1); n <= sent; n++ {
 		switch seen[n] {

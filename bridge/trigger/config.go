@@ -255,3 +255,16 @@ func (c *Config) window() int64 { return max(1, int64(c.Window*1000)) }
 func (c *Config) Policy() engine.Policy {
 	return engine.Policy{Limit: 1, MaxAttempts: int64(c.MaxRetries) + 1, Backoff: c.Delay}
 }
+
+// Parallel returns how many events the handler is given at once, and the place of
+// the key in their content whose events stay in order and one at a time, "" for
+// none. Where the order asked for is not that of keys in the content, it is 1.
+func (c *Config) Parallel() (n int, key string) {
+	switch {
+	case c.OrderBy == "none":
+		return c.Concurrency, ""
+	case c.OrderBy == "key" && c.Content == "payload" && c.Map["content"] == "":
+		return c.Concurrency, "$.key"
+	}
+	return 1, ""
+}

@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"context"
+	"fmt"
 
 	"thread/engine"
 )
@@ -110,7 +111,7 @@ type Status struct {
 func (t *Trigger) Health(ctx context.Context) Status {
 	t.mu.Lock()
 	s := Status{Status: "unhealthy", Name: t.cfg.Name, Queue: t.cfg.Queue, Running: t.running, Paused: t.paused}
-	wrong := t.wrong
+	wrong, full := t.wrong, t.full
 	t.mu.Unlock()
 	h := Health{Detail: "not running"}
 	if s.Running {
@@ -127,6 +128,8 @@ func (t *Trigger) Health(ctx context.Context) Status {
 		s.Detail = text(Redact(wrong.Error()))
 	} else if !h.OK {
 		s.Detail = text(Redact(h.Detail))
+	} else if full {
+		s.Detail = text(fmt.Sprintf("max_backlog of %d events is reached: no messages are taken until consumer %s goes on", t.cfg.MaxBacklog, t.cfg.Consumer))
 	}
 	return s
 }

@@ -2,12 +2,13 @@ package trigger
 
 import (
 	"context"
+	"log/slog"
 	"time"
 )
 
 // delivery is a message that the broker waits to hear about.
 type delivery struct {
-	m    Message
+	m    *Message
 	at   []byte // its key, to be settled once the broker was told; nil: none
 	done bool
 	drop bool // see toldKey
@@ -76,7 +77,7 @@ func (t *Trigger) ackDone(ctx context.Context) error {
 	list := t.deliveries.take()
 	ms := make([]Message, 0, len(list))
 	for _, d := range list {
-		ms = append(ms, d.m)
+		ms = append(ms, *d.m)
 	}
 	if len(ms) == 0 {
 		return nil
@@ -91,8 +92,11 @@ func (t *Trigger) ackDone(ctx context.Context) error {
 		}
 		return nil
 	}
+	debug := t.log.Enabled(ctx, slog.LevelDebug)
 	for _, d := range list {
-		t.log.Debug("acknowledged", "trace_id", "queue-"+d.m.ID)
+		if debug {
+			t.log.Debug("acknowledged", "trace_id", "queue-"+d.m.ID)
+		}
 		if d.at != nil {
 			t.told = append(t.told, toldKey{d.at, now, d.drop})
 		}

@@ -11,6 +11,10 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+	"unsafe"
+
+	"thread/event"
+	"thread/filter"
 )
 
 // Envelope is a message as it is seen behind the adapters (Q-06).
@@ -19,6 +23,7 @@ type Envelope struct {
 	Payload    []byte // as parsed: of a JSON object its bytes
 	Parser     string // json, text, binary
 	Headers    map[string]string
+	Key        string    // the record key, routing key or group; "" for none
 	ReceivedAt time.Time // UTC
 	Source     string    // the queue's name
 	DedupKey   string    // header x-dedup-key
@@ -36,6 +41,8 @@ const (
 	HeaderProducer  = "x-producer"
 	HeaderSignature = "x-tenant-signature"
 	HeaderDLQReason = "x-dlq-reason"
+	// HeaderRedelivered marks a message without an id that the broker gave out before.
+	HeaderRedelivered = "x-redelivered"
 )
 
 // defaultEventName is the type of an event without a name.
@@ -48,12 +55,13 @@ func Header(headers map[string]string, name string) string {
 	if v, ok := headers[name]; ok {
 		return v
 	}
-	for _, k := range slices.Sorted(maps.Keys(headers)) {
-		if strings.EqualFold(k, name) {
-			return headers[k]
+	first, found := "", false
+	for k := range headers {
+		if strings.EqualFold(k, name) && (!found || k < first) {
+			first, found = k, true
 		}
 	}
-	return ""
+	return headers[first]
 }
 
 // ErrParse is wrapped by the errors of Parse.
@@ -68,10 +76,10 @@ func Parse(parser string, body []byte) ([]byte, error) {
 		switch {
 		case !utf8.Valid(body):
 			return nil, fmt.Errorf("%w: not valid UTF-8", ErrParse)
-		case len(trimmed) > 0 && trimmed[0] != '{' && json.Valid(body):
+		case len(trimmed) > 0 && trimmed[0] != '{' && isJSON(body):
 			return nil, fmt.Errorf("%w: not a JSON object", ErrParse)
 		}
-		if !json.Valid(body) {
+		if !isJSON(body) {
 			var into any
 			return nil, fmt.Errorf("%w: not JSON: %w", ErrParse, json.Unmarshal(body, &into))
 		}
@@ -84,10 +92,17 @@ func Parse(parser string, body []byte) ([]byte, error) {
 	return body, nil
 }
 
+// isJSON is json.Valid, which is the largest part of an intake: what the quick look
+// does not know as JSON is nested too deep for it, or is none.
+func isJSON(body []byte) bool {
+	return filter.IsJSON(unsafe.String(unsafe.SliceData(body), len(body))) || json.Valid(body)
+}
+
 // Envelope makes the envelope of a message. Errors wrap ErrParse; the envelope has
 // everything but the payload then.
 func (c *Config) Envelope(m *Message, now time.Time, secrets []string) (*Envelope, error) {
 	e := &Envelope{
+		Key:       m.Key,
 		MessageID: m.ID, Parser: c.Parser, Headers: m.Headers, ReceivedAt: m.At.UTC(), Source: c.Queue,
 		DedupKey: Header(m.Headers, HeaderDedupKey), EventName: Header(m.Headers, c.EventNameHeader),
 		TraceID: "queue-" + m.ID,
@@ -96,6 +111,13 @@ func (c *Config) Envelope(m *Message, now time.Time, secrets []string) (*Envelop
 		e.ReceivedAt = now.UTC()
 	}
 	e.TenantID = c.Tenant.tenant(m, secrets)
+	if m.Unnamed && m.Redelivered { // perhaps it is there already, under another id
+		e.Headers = maps.Clone(m.Headers)
+		if e.Headers == nil {
+			e.Headers = map[string]string{}
+		}
+		e.Headers[HeaderRedelivered] = "true"
+	}
 	if m.Bad != "" {
 		return e, fmt.Errorf("%w: %s", ErrParse, m.Bad)
 	}
@@ -118,7 +140,7 @@ const receivedLayout = "2006-01-02T15:04:05.000Z"
 // Content returns the content of the event (Q-13): one JSON object, in which the
 // message stands as it came when it is JSON, in base64 when it is binary.
 func (e *Envelope) Content(focus *string) string {
-	b := make([]byte, 0, len(e.Payload)+256)
+	b := make([]byte, 0, len(e.Payload)+256+len(e.MessageID)+len(e.TraceID)+len(e.Source))
 	b = append(b, `{"message":`...)
 	switch e.Parser {
 	case "json":
@@ -142,8 +164,11 @@ func (e *Envelope) Content(focus *string) string {
 	b = appendJSON(b, e.Source)
 	b = append(b, `,"message_id":`...)
 	b = appendJSON(b, e.MessageID)
+	if e.Key != "" {
+		b = appendJSON(append(b, `,"key":`...), e.Key)
+	}
 	b = append(b, `,"received_at":"`...)
-	b = e.ReceivedAt.AppendFormat(b, receivedLayout)
+	b = event.AppendTime(b, e.ReceivedAt.UnixMilli())
 	b = append(b, `","trace_id":`...)
 	b = appendJSON(b, e.TraceID)
 	b = append(b, `,"focus":`...)
@@ -154,7 +179,8 @@ func (e *Envelope) Content(focus *string) string {
 	}
 	b = append(b, `,"tenant_id":`...)
 	b = appendJSON(b, e.TenantID)
-	return string(append(b, '}'))
+	b = append(b, '}')
+	return unsafe.String(&b[0], len(b)) // nobody else has b
 }
 
 // Body returns the body alone as the content of an event.

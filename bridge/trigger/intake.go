@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"time"
 
 	"thread/engine"
@@ -11,10 +13,11 @@ import (
 
 // intake stores a batch and tells the broker. It returns an error only when ctx
 // ends: whatever else fails is tried again, with nothing acknowledged.
-func (t *Trigger) intake(ctx context.Context, ms []Message) error {
-	items := t.prepare(ms)
-	for _, i := range items {
-		t.log.Debug("message consumed", "trace_id", i.env.TraceID, "bytes", len(i.m.Body), "redelivered", i.m.Redelivered)
+func (t *Trigger) intake(ctx context.Context, items []*item) error {
+	if t.log.Enabled(ctx, slog.LevelDebug) {
+		for _, i := range items {
+			t.log.Debug("message consumed", "trace_id", i.env.TraceID, "bytes", len(i.m.Body), "redelivered", i.m.Redelivered)
+		}
 	}
 	for len(items) > 0 {
 		n := distinct(items)
@@ -30,23 +33,36 @@ func (t *Trigger) intake(ctx context.Context, ms []Message) error {
 // within the bounds of a transaction: what becomes of a message must be stored
 // before another one with its key is looked at.
 func distinct(items []*item) int {
-	seen, size := map[string]bool{}, 0
+	// Places differ, and so do ids that are made of them, unless others are among them.
+	named := slices.ContainsFunc(items, func(i *item) bool { return !i.m.Positional || i.keyed })
+	var seen map[string]bool
+	if named {
+		seen = make(map[string]bool, len(items))
+	}
+	size := 0
 	for n, i := range items {
 		size += len(i.m.Body)
-		if i.at != nil && seen[string(i.at)] || n > 0 && size > maxBatchBytes {
+		if n > 0 && size > maxBatchBytes {
 			return n
 		}
-		if i.at != nil {
-			seen[string(i.at)] = true
+		if !named || i.at == nil {
+			continue
 		}
+		if seen[string(i.at)] {
+			return n
+		}
+		seen[string(i.at)] = true
 	}
 	return len(items)
 }
 
 // intakeSome is intake for one transaction.
 func (t *Trigger) intakeSome(ctx context.Context, items []*item) error {
-	if err := t.again(ctx, "looking up messages", func() error { return t.look(ctx, items) }); err != nil {
-		return err
+	// What is known matters before the transaction only to what may be sent away.
+	if t.governor != nil || slices.ContainsFunc(items, func(i *item) bool { return i.err != nil }) {
+		if err := t.again(ctx, "looking up messages", func() error { return t.look(ctx, items) }); err != nil {
+			return err
+		}
 	}
 	if err := t.govern(ctx, items); err != nil {
 		return err
@@ -140,7 +156,7 @@ func (t *Trigger) route(i *item) {
 		case PolicyNack:
 			i.nack = true
 		case PolicyRequeue:
-			i.requeue = t.mayRequeue(&i.m, i.deliver)
+			i.requeue = t.mayRequeue(i.m, i.deliver)
 			i.toDLQ = !i.requeue
 		}
 	}
@@ -166,223 +182,37 @@ func (t *Trigger) outside(ctx context.Context, i *item) error {
 		} else {
 			r.Text = *i.rejected
 		}
-		return t.again(ctx, "sending to the dead letter queue", func() error { return t.src.SendToDLQ(ctx, i.m, r) })
+		return t.bury(ctx, *i.m, r)
 	}
 	if (i.nack || i.requeue) && t.src.Capabilities().Positions {
-		return t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, i.m, i.requeue) })
+		return t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, *i.m, i.requeue) })
 	}
 	return nil
 }
 
-// store is the transaction of the intake. It may run more than once.
-func (t *Trigger) store(ctx context.Context, items []*item) error {
-	told := t.told
-	err := t.th.Update(ctx, func(tx *engine.Tx) error {
-		r, err := tx.Records(table)
-		if err != nil {
-			return err
-		}
-		if err := t.settleKeys(r, told); err != nil {
-			return err
-		}
-		book, err := openLedger(r, &t.cfg)
-		if err != nil {
-			return err
-		}
-		keyed := 0
-		for _, i := range items {
-			i.fresh, i.revived = false, false
-			if err := t.storeOne(tx, r, book, i); err != nil {
-				return fmt.Errorf("message %s: %w", i.env.MessageID, err)
-			}
-			if i.keyed {
-				keyed++
+// keptOfDead are the bytes that are left of the body of a message that is too large
+// for the dead letter queue, from one attempt to the next.
+var keptOfDead = []int{64 << 10, 1 << 10, 0}
+
+// bury sends a message to the dead letter queue until that has it. One that is too
+// large goes there with the beginning of its body, and at last without its headers:
+// it would stop all others.
+func (t *Trigger) bury(ctx context.Context, m Message, r Reason) error {
+	whole := len(m.Body)
+	return t.again(ctx, "sending to the dead letter queue", func() error {
+		err := t.src.SendToDLQ(ctx, m, r)
+		for _, n := range keptOfDead {
+			if errors.Is(err, ErrTooLarge) && len(m.Body) > n {
+				t.log.Error("too large for the dead letter queue: it gets the beginning", "trace_id", r.TraceID, "bytes", whole, "kept", n, "error", err)
+				r.BodyBytes, m.Body = whole, m.Body[:n]
+				err = t.src.SendToDLQ(ctx, m, r)
 			}
 		}
-		if err := sweepKeys(r, t.now(), sweepAtLeast+2*keyed); err != nil {
-			return err
+		if errors.Is(err, ErrTooLarge) && len(m.Headers) > 0 {
+			t.log.Error("too large for the dead letter queue: it gets none of the headers", "trace_id", r.TraceID, "headers", len(m.Headers), "error", err)
+			m.Headers = nil
+			err = t.src.SendToDLQ(ctx, m, r)
 		}
-		t.subscribed = tx.HasSubscriptions()
-		return book.sweep()
+		return err
 	})
-	if err == nil {
-		t.told = t.told[len(told):]
-	}
-	return err
-}
-
-// storeOne stores one message with its position, key and row of the ledger.
-func (t *Trigger) storeOne(tx *engine.Tx, r *engine.Records, book *ledger, i *item) error {
-	asked := i.known
-	if err := t.lookOne(r, i, nil); err != nil {
-		return err
-	}
-	// What was known and is over by now was neither asked about nor sent away: it
-	// counts as known.
-	i.known = i.known || asked
-	now := t.now()
-	row := t.cfg.row(i, now)
-	var k *keyRecord
-	switch {
-	case i.known:
-		row.Status = StatusDuplicate
-	case i.err != nil:
-		row.Status, row.Error = StatusParseError, text(Redact(i.err.Error()))
-	case i.rejected != nil:
-		row.Status, row.Error = StatusRejected, i.rejected
-		if i.requeue && i.at != nil {
-			k = &keyRecord{state: requeued, deliveries: i.deliver}
-		}
-	default:
-		row.Status = StatusStored
-		if i.state == requeued && i.event != 0 {
-			ok, err := tx.Retry(t.cfg.Consumer, i.event)
-			if err != nil {
-				return err
-			}
-			i.revived = ok
-		}
-		if !i.revived {
-			e, err := tx.Push(i.draft)
-			if err != nil {
-				return err
-			}
-			i.event, i.fresh = e.ID, true
-		}
-		if i.keyed || i.state == requeued {
-			k = &keyRecord{state: unsettled, event: i.event, deliveries: i.deliver}
-		}
-	}
-	if k == nil && i.state == requeued && !i.known { // it is not asked for again
-		k = &keyRecord{state: unsettled, event: i.event, deliveries: i.deliver}
-	}
-	row.Event = i.event
-	if t.cfg.Ledger {
-		var err error
-		if i.row, err = book.add(&row); err != nil {
-			return err
-		}
-	}
-	if k != nil {
-		old, err := t.keyOf(r, i)
-		if err != nil {
-			return err
-		}
-		if err := putKey(r, i.at, old, k); err != nil {
-			return err
-		}
-	}
-	if t.cfg.Settle == SettleHandled && (i.fresh || i.revived) {
-		if err := putJSON(r, t.cfg.openKey(i.event), t.cfg.openRecord(i)); err != nil {
-			return err
-		}
-	}
-	for _, w := range i.m.State {
-		if err := t.state.write(r, w); err != nil {
-			return err
-		}
-	}
-	if p := i.m.Position; p != nil {
-		stored, err := get(r, t.cfg.stateKey(p.Key))
-		if err == nil && string(stored) < string(p.At) {
-			err = put(r, t.cfg.stateKey(p.Key), p.At)
-		}
-		return err
-	}
-	return nil
-}
-
-// settleKeys marks the keys of messages that the broker was told of: from now their
-// window runs.
-func (t *Trigger) settleKeys(r *engine.Records, told []toldKey) error {
-	for _, s := range told {
-		b, err := get(r, s.at)
-		if b == nil || err != nil {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		old, err := decodeKey(b)
-		if err != nil {
-			return err
-		}
-		if old.state != unsettled {
-			continue
-		}
-		if s.drop {
-			if err := r.Delete(s.at); err != nil {
-				return err
-			}
-			continue
-		}
-		k := old
-		k.state, k.settledAt, k.window = settled, s.when.UnixMilli(), t.cfg.window()
-		if err := putKey(r, s.at, &old, &k); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// noteStored counts and logs what the transaction did, and wakes handlers.
-func (t *Trigger) noteStored(items []*item) {
-	now := t.now()
-	source := ""
-	for _, i := range items {
-		log := t.log.With("trace_id", i.env.TraceID)
-		took := now.Sub(i.begun)
-		switch {
-		case i.known:
-			log.Info("duplicate", "event", i.event)
-			t.metrics.done(StatusDuplicate, took)
-		case i.err != nil:
-			log.Error("parse failure", "error", i.err)
-			t.metrics.done(StatusParseError, took)
-		case i.rejected != nil:
-			log.Warn("rejected", "reason", *i.rejected, "policy", t.cfg.AckPolicy)
-			t.metrics.done(StatusRejected, took)
-		default:
-			log.Info("stored", "event", i.event, "deliveries", i.deliver)
-			source = i.draft.Source
-			if t.cfg.Settle == SettleStored {
-				t.metrics.done(StatusStored, took)
-			}
-		}
-		if !i.m.At.IsZero() {
-			t.metrics.set(func(m *Metrics) { m.delay = now.Sub(i.m.At).Seconds() })
-		}
-	}
-	if source != "" && t.onStored != nil {
-		t.onStored(source, t.subscribed)
-	}
-}
-
-// tell tells the broker what became of the messages.
-func (t *Trigger) tell(ctx context.Context, items []*item) error {
-	positions := t.src.Capabilities().Positions
-	for _, i := range items {
-		switch {
-		case i.fresh || i.revived:
-			if t.cfg.Settle == SettleHandled {
-				t.track(i)
-				continue
-			}
-		case i.known:
-			if t.attach(i) {
-				continue
-			}
-		case (i.nack || i.requeue) && !positions:
-			if err := t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, i.m, i.requeue) }); err != nil {
-				return err
-			}
-			continue
-		}
-		d := delivery{m: i.m, done: true}
-		if i.keyed || i.state != 0 {
-			d.at = i.at
-		}
-		t.deliveries.add(d)
-	}
-	return t.ackDone(ctx)
 }

@@ -11,17 +11,18 @@ import (
 
 // item is a message on its way through the intake.
 type item struct {
-	m     Message
+	m     *Message
 	env   *Envelope
 	draft event.Draft
 	err   error // it cannot be parsed
 	begun time.Time
 
-	at      []byte // its key, nil: none
-	keyed   bool   // the key keeps it from being stored twice
-	state   byte   // of its key before: 0, unsettled, settled, requeued
-	known   bool   // its key or position is known: it is a duplicate
-	deliver int64  // deliveries, this one included
+	at      []byte     // its key, nil: none
+	keyed   bool       // the key keeps it from being stored twice
+	state   byte       // of its key before: 0, unsettled, settled, requeued
+	known   bool       // its key or position is known: it is a duplicate
+	found   *keyRecord // of its key, nil: none
+	deliver int64      // deliveries, this one included
 
 	rejected *string // governance's reason
 	requeue  bool    // the broker is to deliver it again
@@ -31,16 +32,18 @@ type item struct {
 	revived  bool  // its event is given out again
 	event    int64 // 0: none
 	row      int64 // in the ledger
+	tried    *item // as an attempt left it whose outcome is not known
 }
 
 // prepare makes items of messages: parsed, with key and event, by as many workers
 // as are configured.
 func (t *Trigger) prepare(ms []Message) []*item {
 	now, secrets := t.now(), t.cfg.Tenant.secrets()
-	items := make([]*item, len(ms))
+	items, all := make([]*item, len(ms)), make([]item, len(ms))
 	each(len(ms), t.cfg.Concurrency, func(n int) {
-		i := &item{m: ms[n], begun: now, deliver: 1}
+		i := &all[n]
 		items[n] = i
+		i.m, i.begun, i.deliver = &ms[n], now, 1
 		i.env, i.err = t.cfg.Envelope(&ms[n], now, secrets)
 		if i.err == nil {
 			i.draft, i.err = t.cfg.draft(t.mapping, ms[n].Key, i.env)
@@ -95,8 +98,12 @@ func (t *Trigger) look(ctx context.Context, items []*item) error {
 		if err != nil {
 			return err
 		}
+		places, err := newKnown(r, &t.cfg)
+		if err != nil {
+			return err
+		}
 		for _, i := range items {
-			if err := t.lookOne(r, i, told); err != nil {
+			if err := t.lookOne(places, i, told); err != nil {
 				return err
 			}
 		}
@@ -106,25 +113,27 @@ func (t *Trigger) look(ctx context.Context, items []*item) error {
 
 // lookOne sets what is known of an item. Told are keys that the next transaction
 // settles; nil within it.
-func (t *Trigger) lookOne(r *engine.Records, i *item, told map[string]toldKey) error {
-	i.known, i.state, i.event, i.deliver = false, 0, 0, 1
+func (t *Trigger) lookOne(places *known, i *item, told map[string]toldKey) error {
+	i.known, i.found, i.state, i.event, i.deliver = false, nil, 0, 0, 1
 	if p := i.m.Position; p != nil {
-		stored, err := get(r, t.cfg.stateKey(p.Key))
+		stored, err := places.at(p)
 		if err != nil {
 			return err
 		}
-		if stored != nil && string(stored) >= string(p.At) {
+		if stored != nil && p.covered(stored, i.m.Redelivered || i.tried != nil) {
 			i.known = true
 			return nil
 		}
 	}
-	if i.err != nil {
+	if i.err != nil || !places.named {
 		return nil // parsing comes first
 	}
-	k, err := t.keyOf(r, i)
+	k, err := t.keyOf(places.r, i)
 	if k == nil || err != nil {
 		return err
 	}
+	found := *k
+	i.found = &found
 	if s, ok := told[string(i.at)]; ok && k.state == unsettled {
 		if s.drop {
 			return nil
@@ -138,6 +147,15 @@ func (t *Trigger) lookOne(r *engine.Records, i *item, told map[string]toldKey) e
 		i.known, i.state, i.event = true, k.state, k.event
 	}
 	return nil
+}
+
+// covered reports whether what is stored under the key of p says that a message at p
+// is stored.
+func (p *Position) covered(stored []byte, redelivered bool) bool {
+	if p.Exact {
+		return redelivered && string(stored) == string(p.At)
+	}
+	return string(stored) >= string(p.At)
 }
 
 // keyOf returns the key record of an item, nil when there is none.

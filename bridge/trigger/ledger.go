@@ -3,7 +3,6 @@ package trigger
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"time"
 
 	"thread/engine"
@@ -35,10 +34,12 @@ type Row struct {
 	Error      *string `json:"error"`
 	Event      int64   `json:"event"` // id, 0: none was stored
 	Consumer   string  `json:"consumer,omitempty"`
+
+	at int64 // At, in milliseconds since 1970
 }
 
 func (c *Config) row(i *item, now time.Time) Row {
-	return Row{At: now.UTC().Format(receivedLayout), TraceID: i.env.TraceID, MessageID: i.env.MessageID, Queue: c.Queue,
+	return Row{at: now.UnixMilli(), TraceID: i.env.TraceID, MessageID: i.env.MessageID, Queue: c.Queue,
 		EventName: i.env.Type(), TenantID: i.env.TenantID, DurationMS: milliseconds(now.Sub(i.begun)), Consumer: c.Consumer}
 }
 
@@ -71,19 +72,22 @@ func openLedger(r *engine.Records, c *Config) (*ledger, error) {
 func (l *ledger) add(row *Row) (int64, error) {
 	l.last++
 	l.added++
-	return l.last, putJSON(l.r, numbered(l.prefix, l.last), row)
+	return l.last, put(l.r, numbered(l.prefix, l.last), row.encode())
 }
 
 // update changes a row, if it is still there.
 func (l *ledger) update(n int64, change func(*Row)) error {
-	var row Row
 	k := numbered(l.prefix, n)
-	ok, err := getJSON(l.r, k, &row)
-	if !ok || err != nil {
+	b, err := get(l.r, k)
+	if b == nil || err != nil {
+		return err
+	}
+	row, err := decodeRow(b)
+	if err != nil {
 		return err
 	}
 	change(&row)
-	return putJSON(l.r, k, &row)
+	return put(l.r, k, row.encode())
 }
 
 // sweep deletes some of the rows before the newest keep.
@@ -122,8 +126,8 @@ func Ledger(ctx context.Context, t *engine.Thread, name, status string, limit in
 			if err != nil {
 				return err
 			}
-			var row Row
-			if err := json.Unmarshal(v, &row); err != nil {
+			row, err := decodeRow(v)
+			if err != nil {
 				return err
 			}
 			if status != "" && row.Status != status {

@@ -6,25 +6,17 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/expr-lang/expr"
-	"github.com/expr-lang/expr/vm"
-
+	"thread/bridge/internal/expression"
 	"thread/event"
 )
 
-// mapEnv is what an expression of map sees.
-type mapEnv struct {
-	Headers   map[string]string `expr:"headers"`
-	Message   any               `expr:"message"` // of json the object, else the text
-	MessageID string            `expr:"message_id"`
-	Key       string            `expr:"key"`
-	Queue     string            `expr:"queue"`
-	EventName string            `expr:"event_name"`
-	Tenant    string            `expr:"tenant_id"`
-}
+// mapNames are what an expression of map sees. message is of json the object, else
+// the text.
+var mapNames = map[string]expression.Kind{"headers": expression.Texts, "message": expression.Any, "message_id": expression.Text, "key": expression.Text,
+	"queue": expression.Text, "event_name": expression.Text, "tenant_id": expression.Text}
 
 // mapping makes the fields of an event out of a message.
-type mapping map[string]*vm.Program
+type mapping map[string]*expression.Program
 
 var mapped = []string{"content", "source", "subtype", "type"}
 
@@ -34,7 +26,7 @@ func compileMap(texts map[string]string) (mapping, *Problem) {
 		if !slices.Contains(mapped, field) {
 			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s is not a field of an event: use one of %s", field, oneOf(mapped))}
 		}
-		p, err := expr.Compile(texts[field], expr.Env(mapEnv{}))
+		p, err := expression.Compile(texts[field], mapNames)
 		if err != nil {
 			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s: %v", field, err)}
 		}
@@ -64,21 +56,21 @@ func (c *Config) draft(m mapping, key string, e *Envelope) (d event.Draft, err e
 }
 
 func (m mapping) apply(d *event.Draft, key string, e *Envelope) error {
-	env := mapEnv{Headers: e.Headers, Message: string(e.Payload), MessageID: e.MessageID, Key: key, Queue: e.Source,
-		EventName: e.Type(), Tenant: e.TenantID}
+	vars := expression.Vars{"headers": e.Headers, "message": string(e.Payload), "message_id": e.MessageID, "key": key, "queue": e.Source,
+		"event_name": e.Type(), "tenant_id": e.TenantID}
 	if e.Parser == "json" {
-		var object map[string]any
-		if err := json.Unmarshal(e.Payload, &object); err != nil {
+		object, err := expression.JSON(e.Payload)
+		if err != nil {
 			return fmt.Errorf("%w: %w", ErrParse, err)
 		}
-		env.Message = object
+		vars["message"] = object
 	}
 	for _, field := range mapped {
 		p := m[field]
 		if p == nil {
 			continue
 		}
-		v, err := expr.Run(p, env)
+		v, err := p.Run(vars)
 		if err != nil {
 			return fmt.Errorf("%w: map.%s: %w", ErrParse, field, err)
 		}

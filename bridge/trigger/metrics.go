@@ -32,17 +32,20 @@ func newMetrics(queue string) *Metrics {
 }
 
 // done counts a message that has come to its end.
-func (m *Metrics) done(status string, took time.Duration) {
+func (m *Metrics) done(status string, took time.Duration) { m.doneAll(status, took, 1) }
+
+// doneAll is done for n messages that took as long.
+func (m *Metrics) doneAll(status string, took time.Duration, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.consumed[status]++
+	m.consumed[status] += n
 	if status == StatusDuplicate {
 		return
 	}
 	s := took.Seconds()
-	m.sum += s
+	m.sum += s * float64(n)
 	i, _ := slices.BinarySearch(buckets, s)
-	m.counts[i]++
+	m.counts[i] += n
 }
 
 func (m *Metrics) set(fn func(*Metrics)) {

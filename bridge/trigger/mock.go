@@ -22,6 +22,7 @@ type Mock struct {
 	acked, nacked []string // ids
 	dead          []MockDead
 	failNext      map[string]error // by method
+	dlqAtMost     int              // bytes of body and headers that the dead letter queue takes, 0: any
 }
 
 // MockDead is a message in the dead letter queue of a Mock.
@@ -170,6 +171,13 @@ func (m *Mock) SendToDLQ(_ context.Context, msg Message, r Reason) error {
 	defer m.mu.Unlock()
 	if err := m.failure("dlq"); err != nil {
 		return err
+	}
+	size := len(msg.Body)
+	for name, v := range msg.Headers {
+		size += len(name) + len(v)
+	}
+	if m.dlqAtMost > 0 && size > m.dlqAtMost {
+		return fmt.Errorf("%w: %d bytes", ErrTooLarge, size)
 	}
 	m.dead = append(m.dead, MockDead{msg, r})
 	m.change()

@@ -38,14 +38,21 @@ var NoState State = noState{}
 
 type noState struct{}
 
-func (noState) Get(string) []byte                     { return nil }
-func (noState) All(string) map[string][]byte          { return map[string][]byte{} }
-func (noState) Update(context.Context, []Write) error { return nil }
+func (noState) Get(string) []byte                      { return nil }
+func (noState) All(string) map[string][]byte           { return map[string][]byte{} }
+func (noState) Load(string) (map[string][]byte, error) { return map[string][]byte{}, nil }
+func (noState) Update(context.Context, []Write) error  { return nil }
 
 // ReadOnly returns s without its Update.
 func ReadOnly(s State) State { return readOnly{s} }
 
 type readOnly struct{ State }
+
+// Stores reports whether the Update of s stores: that of NoState and ReadOnly does not.
+func Stores(s State) bool {
+	_, dry := s.(readOnly)
+	return !dry && s != NoState
+}
 
 func (readOnly) Update(context.Context, []Write) error { return nil }
 

@@ -35,13 +35,14 @@ type waitingEvent struct {
 	event    int64
 	d        *delivery // the latest delivery of its message
 	handle   bool      // the broker can be told of it now
+	final    bool      // its consumer is through with it
 	attempts int64     // that were logged
 }
 
 func (c *Config) openKey(event int64) []byte { return numbered(key(kindOpen, c.Name), event) }
 
 func (c *Config) openRecord(i *item) *openRecord {
-	m := &i.m
+	m := i.m
 	return &openRecord{ID: m.ID, Body: m.Body, Headers: m.Headers, At: m.At, Key: m.Key, Unnamed: m.Unnamed, Position: m.Position, Ref: m.Ref,
 		KeyAt: i.at, Keyed: i.keyed || i.state == requeued, Deliveries: i.deliver, Row: i.row, Begun: i.begun.UnixMilli(), TraceID: i.env.TraceID}
 }
@@ -53,7 +54,8 @@ func (o *openRecord) message() Message {
 // track notes the event of a message, to be settled once its consumer is through.
 func (t *Trigger) track(i *item) {
 	w := &waitingEvent{openRecord: *t.cfg.openRecord(i), event: i.event, handle: true}
-	w.d = t.deliveries.add(delivery{m: i.m, at: w.keyToSettle()})
+	m := *i.m // alone, without the others of its batch
+	w.d = t.deliveries.add(delivery{m: &m, at: w.keyToSettle()})
 	t.wait(w)
 }
 
@@ -105,7 +107,8 @@ func (t *Trigger) attach(i *item) bool {
 	if w.handle && !i.m.Redelivered {
 		return false // a second message with the key of one that waits
 	}
-	w.d.m, w.handle = i.m, true
+	m := *i.m
+	w.d.m, w.handle = &m, true
 	return true
 }
 
@@ -136,7 +139,8 @@ func (t *Trigger) reload(ctx context.Context) error {
 		})
 		for _, w := range list {
 			w.handle = w.Ref != nil
-			w.d = t.deliveries.add(delivery{m: w.message(), at: w.keyToSettle()})
+			m := w.message()
+			w.d = t.deliveries.add(delivery{m: &m, at: w.keyToSettle()})
 			t.wait(w)
 		}
 		slices.Sort(t.order)
@@ -148,7 +152,7 @@ func (t *Trigger) reload(ctx context.Context) error {
 func (t *Trigger) held() (ms []Message) {
 	for _, id := range slices.Sorted(maps.Keys(t.open)) {
 		if w := t.open[id]; w.handle && w.d.m.Handle != nil {
-			ms = append(ms, w.d.m)
+			ms = append(ms, *w.d.m)
 		}
 	}
 	return ms

@@ -107,6 +107,25 @@ func TestPropertyRedact(t *testing.T) {
 	})
 }
 
+// What is looked for quickly before the patterns never changes what they find.
+func TestPropertyRedactQuickly(t *testing.T) {
+	piece := rapid.SampledFrom([]string{"bearer", "BASIC", "sk-", "://", "@", ":", "=", " ", "\t", "passw", "passwd", "PassPhrase", "pwd", "toKen", "api_key", "apikey", "ſecret",
+		"to\u212Aen", "secret", "credential", "authorization", "x", "7", "\"", "'", "\\", "_", "user", ","})
+	rapid.Check(t, func(rt *rapid.T) {
+		s := strings.Join(rapid.SliceOfN(piece, 0, 12).Draw(rt, "pieces"), "")
+		slow := s
+		for _, c := range credentials {
+			slow = c.pattern.ReplaceAllString(slow, c.with)
+		}
+		if got := Redact(s); got != slow {
+			rt.Fatalf("%q: %q, not %q", s, got, slow)
+		}
+		if got := IsSecretKey(s); got != secretKey.MatchString(s) {
+			rt.Fatalf("%q: %t", s, got)
+		}
+	})
+}
+
 // Property 12: attempts and waits follow the formula.
 func TestPropertyDelays(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -2,18 +2,16 @@ package trigger
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/expr-lang/expr"
-	"github.com/expr-lang/expr/vm"
-
+	"thread/bridge/internal/expression"
 	"thread/engine"
 	"thread/event"
 	"thread/filter"
@@ -22,31 +20,28 @@ import (
 
 // PublishConfig is what a publisher does: the events that match go to one queue.
 type PublishConfig struct {
-	Name       string // of the publisher, and of its consumer
-	Queue      string
-	Adapter    string
-	Filter     string            // SQL; "" for every event
-	Headers    map[string]string // expressions over the event
-	Key        string            // an expression; "" for none
-	Body       string            // content: the event's content; event: its JSON form
-	Shadow     bool              // log what would be published, publish nothing, and go on
-	MaxBatch   int
+	Name     string // of the publisher, and of its consumer
+	Queue    string
+	Adapter  string
+	Filter   string            // SQL; "" for every event
+	Headers  map[string]string // expressions over the event
+	Key      string            // an expression; "" for none
+	Body     string            // content: the event's content; event: its JSON form
+	Shadow   bool              // log what would be published, publish nothing, and go on
+	MaxBatch int
+	// PruneAfter is after how many confirmed events the thread drops what every
+	// consumer is through with, 0: never.
+	PruneAfter int64
 	RequireTLS bool
 }
 
 // NewPublishConfig returns the defaults.
 func NewPublishConfig() PublishConfig { return PublishConfig{Body: "content", MaxBatch: 500} }
 
-// publishEnv is what an expression of headers and key sees.
-type publishEnv struct {
-	ID        int64  `expr:"id"`
-	CreatedAt string `expr:"created_at"`
-	Source    string `expr:"source"`
-	Type      string `expr:"type"`
-	Subtype   string `expr:"subtype"`
-	Content   string `expr:"content"`
-	Message   any    `expr:"message"` // the content when it is JSON, else nil
-}
+// publishNames are what an expression of headers and key sees. message is the
+// content when it is JSON, else nil.
+var publishNames = map[string]expression.Kind{"id": expression.Int, "created_at": expression.Text, "source": expression.Text, "type": expression.Text,
+	"subtype": expression.Text, "content": expression.Text, "message": expression.Any}
 
 // Validate returns everything that is wrong, nil for nothing.
 func (c *PublishConfig) Validate() (problems []Problem) {
@@ -70,13 +65,16 @@ func (c *PublishConfig) Validate() (problems []Problem) {
 	if c.MaxBatch <= 0 || c.MaxBatch > 10000 {
 		bad("max_batch", "max_batch must be from 1 to 10000, got %d", c.MaxBatch)
 	}
+	if c.PruneAfter < 0 {
+		bad("prune_after", "prune_after must be non-negative, got %d", c.PruneAfter)
+	}
 	for _, h := range slices.Sorted(maps.Keys(c.Headers)) {
-		if _, err := expr.Compile(c.Headers[h], expr.Env(publishEnv{})); err != nil {
+		if _, err := expression.Compile(c.Headers[h], publishNames); err != nil {
 			bad("headers."+h, "headers.%s: %v", h, err)
 		}
 	}
 	if c.Key != "" {
-		if _, err := expr.Compile(c.Key, expr.Env(publishEnv{})); err != nil {
+		if _, err := expression.Compile(c.Key, publishNames); err != nil {
 			bad("key", "key: %v", err)
 		}
 	}
@@ -91,8 +89,10 @@ type Publisher struct {
 	sink     Sink
 	log      *slog.Logger
 	identity string
-	headers  map[string]*vm.Program
-	key      *vm.Program
+	headers  map[string]*expression.Program
+	key      *expression.Program
+
+	confirmed int64 // since the latest prune
 
 	Published int64 // events that the broker has confirmed to this process
 	Shadowed  int64 // events that were logged in shadow mode
@@ -104,27 +104,35 @@ type Publisher struct {
 // since the subscription is paused.
 const publisherHandler = "echo 'thread publish run sends these events' >&2; exit 1"
 
-// NewPublisher returns a publisher, and subscribes its consumer, paused: dispatch
-// starts no handler for it.
-func NewPublisher(ctx context.Context, t *engine.Thread, sink Sink, c PublishConfig, log *slog.Logger) (*Publisher, error) {
+// newPublisher returns a publisher that only makes messages.
+func newPublisher(c PublishConfig) (*Publisher, error) {
 	if problems := c.Validate(); problems != nil {
 		return nil, &ConfigError{problems}
 	}
-	id, err := Identity(ctx, t)
+	p := &Publisher{cfg: c, headers: map[string]*expression.Program{}}
+	for h, text := range c.Headers {
+		p.headers[h], _ = expression.Compile(text, publishNames) // Validate has tried it
+	}
+	if c.Key != "" {
+		p.key, _ = expression.Compile(c.Key, publishNames)
+	}
+	return p, nil
+}
+
+// NewPublisher returns a publisher, and subscribes its consumer, paused: dispatch
+// starts no handler for it.
+func NewPublisher(ctx context.Context, t *engine.Thread, sink Sink, c PublishConfig, log *slog.Logger) (*Publisher, error) {
+	p, err := newPublisher(c)
 	if err != nil {
+		return nil, err
+	}
+	if p.identity, err = Identity(ctx, t); err != nil {
 		return nil, err
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	p := &Publisher{cfg: c, th: t, sink: sink, identity: id, headers: map[string]*vm.Program{},
-		log: slog.New(RedactHandler{log.Handler()}).With("publisher", c.Name, "queue", c.Queue)}
-	for h, text := range c.Headers {
-		p.headers[h], _ = expr.Compile(text, expr.Env(publishEnv{})) // Validate has tried it
-	}
-	if c.Key != "" {
-		p.key, _ = expr.Compile(c.Key, expr.Env(publishEnv{}))
-	}
+	p.th, p.sink, p.log = t, sink, slog.New(RedactHandler{log.Handler()}).With("publisher", c.Name, "queue", c.Queue)
 	s := engine.Subscription{Consumer: c.Name, Handler: publisherHandler, Paused: true}
 	if c.Filter != "" {
 		s.Filter = &c.Filter
@@ -151,6 +159,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	if err != nil {
 		return &ConnectionError{p.cfg.Queue, err}
 	}
+	p.log.Info("started", "after", after)
 	wait := 100 * time.Millisecond
 	for ctx.Err() == nil {
 		n, err := p.some(ctx, &after)
@@ -238,7 +247,57 @@ func (p *Publisher) some(ctx context.Context, after *int64) (int, error) {
 		p.log.Info("published", "first", out[0].Event, "last", last, "events", len(out))
 	}
 	*after = last
-	return len(out), p.th.Ack(ctx, p.cfg.Name, last)
+	err = p.th.Ack(ctx, p.cfg.Name, last)
+	if p.confirmed += int64(len(out)); err == nil && p.cfg.PruneAfter > 0 && p.confirmed >= p.cfg.PruneAfter {
+		p.prune(ctx)
+	}
+	return len(out), err
+}
+
+// prune drops what every consumer is through with, so that the directory stays as
+// small as what waits. When that cannot be done, it is done later.
+func (p *Publisher) prune(ctx context.Context) {
+	p.confirmed = 0
+	c, err := p.th.Prune(ctx, engine.Retention{Acked: true})
+	if err != nil {
+		p.log.Warn("nothing was pruned, tried again later", "error", err)
+	} else {
+		p.log.Info("pruned", "events", c.Dropped, "through", c.Through, "bytes", c.Size)
+	}
+}
+
+// PreviewPublish calls show with the messages that a publisher would send next, at
+// most limit of them (0: all), and bad with those that it could not make. It stores
+// nothing and connects to nothing.
+func PreviewPublish(ctx context.Context, t *engine.Thread, c PublishConfig, limit int, show func(Outgoing) error, bad func(id int64, err error)) error {
+	p, err := newPublisher(c)
+	if err != nil {
+		return err
+	}
+	q := engine.Query{Filter: c.Filter, Limit: int64(limit)}
+	err = t.View(ctx, func(tx *engine.Tx) error {
+		at, _, err := tx.Progress(c.Name)
+		q.After = at.From()
+		return errors.Join(err, findIdentity(&p.identity)(tx))
+	})
+	if err != nil {
+		return err
+	}
+	if p.identity == "" {
+		p.identity = strings.Repeat("0", 32) // it gets one when it publishes
+	}
+	for e, err := range t.Events(ctx, q) {
+		if err != nil {
+			return err
+		}
+		m, err := p.message(&e)
+		if err != nil {
+			bad(e.ID, err)
+		} else if err := show(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var errMessage = errors.New("cannot be published")
@@ -249,29 +308,36 @@ func (p *Publisher) message(e *event.Event) (Outgoing, error) {
 		m.Body = e.AppendJSON(nil)
 	}
 	m.Headers[HeaderMessageID], m.Headers[HeaderEventName] = m.ID, e.Type
-	env := publishEnv{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
-	if e.Subtype != nil {
-		env.Subtype = *e.Subtype
+	if len(p.headers) == 0 && p.key == nil {
+		return m, nil
 	}
-	if json.Unmarshal([]byte(e.Content), &env.Message) != nil {
-		env.Message = nil
+	vars := expression.Vars{"id": e.ID, "created_at": e.CreatedAt, "source": e.Source, "type": e.Type, "subtype": "", "content": e.Content}
+	if e.Subtype != nil {
+		vars["subtype"] = *e.Subtype
+	}
+	if message, err := expression.JSON([]byte(e.Content)); err == nil {
+		vars["message"] = message
+	}
+	text := func(program *expression.Program) (string, bool, error) {
+		v, err := program.Run(vars)
+		if err != nil || v == nil {
+			return "", false, err
+		}
+		return expression.String(v), true, nil
 	}
 	for _, h := range slices.Sorted(maps.Keys(p.headers)) {
-		v, err := expr.Run(p.headers[h], env)
+		v, ok, err := text(p.headers[h])
 		if err != nil {
 			return m, fmt.Errorf("headers.%s: %w", h, err)
 		}
-		if v != nil {
-			m.Headers[h] = fmt.Sprint(v)
+		if ok {
+			m.Headers[h] = v
 		}
 	}
 	if p.key != nil {
-		v, err := expr.Run(p.key, env)
-		if err != nil {
+		var err error
+		if m.Key, _, err = text(p.key); err != nil {
 			return m, fmt.Errorf("key: %w", err)
-		}
-		if v != nil {
-			m.Key = fmt.Sprint(v)
 		}
 	}
 	return m, nil

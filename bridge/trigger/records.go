@@ -138,23 +138,27 @@ func eachWith(r *engine.Records, prefix []byte, fn func(key, value []byte) error
 	return nil
 }
 
-// Identity returns the thread's own name, 32 hexadecimal digits, and gives it one at
-// the first call: what is published is named by it.
-func Identity(ctx context.Context, t *engine.Thread) (id string, err error) {
-	find := func(tx *engine.Tx) error {
+// findIdentity reads the thread's name, "" when it has none yet.
+func findIdentity(id *string) func(*engine.Tx) error {
+	return func(tx *engine.Tx) error {
 		r, err := tx.Records(table)
 		if err != nil {
 			return err
 		}
 		b, err := get(r, []byte{kindIdentity})
-		id = hex.EncodeToString(b)
+		*id = hex.EncodeToString(b)
 		return err
 	}
-	if err := t.View(ctx, find); err != nil || id != "" {
+}
+
+// Identity returns the thread's own name, 32 hexadecimal digits, and gives it one at
+// the first call: what is published is named by it.
+func Identity(ctx context.Context, t *engine.Thread) (id string, err error) {
+	if err := t.View(ctx, findIdentity(&id)); err != nil || id != "" {
 		return id, err
 	}
 	err = t.Update(ctx, func(tx *engine.Tx) error {
-		if err := find(tx); err != nil || id != "" {
+		if err := findIdentity(&id)(tx); err != nil || id != "" {
 			return err
 		}
 		r, err := tx.Records(table)
@@ -187,11 +191,16 @@ func newState(t *engine.Thread, c *Config) *state {
 // Get implements State.
 func (s *state) Get(k string) []byte { return s.All(k)[k] }
 
-// All implements State. A record that cannot be read is left out: the transaction
-// that uses it says so.
+// All implements State.
 func (s *state) All(prefix string) map[string][]byte {
+	found, _ := s.Load(prefix)
+	return found
+}
+
+// Load implements State.
+func (s *state) Load(prefix string) (map[string][]byte, error) {
 	found := map[string][]byte{}
-	_ = s.t.View(context.Background(), func(tx *engine.Tx) error {
+	err := s.t.View(context.Background(), func(tx *engine.Tx) error {
 		r, err := tx.Records(table)
 		if err != nil {
 			return err
@@ -201,7 +210,7 @@ func (s *state) All(prefix string) map[string][]byte {
 			return nil
 		})
 	})
-	return found
+	return found, err
 }
 
 // Update implements State.

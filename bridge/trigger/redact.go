@@ -5,34 +5,59 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"strings"
 )
 
 // What a text is searched for, in this order (Q-22). Where a credential ends cannot
 // be known without quotes: at white space or a separator.
 var credentials = []struct {
+	may     func(string) bool // quickly: false when the pattern does not match
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]+`), "$1$2***"},
-	{regexp.MustCompile(`\bsk-[A-Za-z0-9_-]+`), "***"},
-	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@"']*):[^\s"']+@`), "$1:***@"},
-	{regexp.MustCompile(`(?i)(\\?["']?[\w.-]*(?:passw(?:or)?d|passphrase|pwd|token|api[_-]?key|secret|credential)[\w.-]*\\?["']?\s*[:=]\s*)` +
+	{func(s string) bool { return strings.ContainsAny(s, " \t\n\f\r") }, regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]+`), "$1$2***"},
+	{func(s string) bool { return strings.Contains(s, "sk-") }, regexp.MustCompile(`\bsk-[A-Za-z0-9_-]+`), "***"},
+	{func(s string) bool { return strings.Contains(s, "://") }, regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@"']*):[^\s"']+@`), "$1:***@"},
+	{func(s string) bool { return strings.ContainsAny(s, ":=") && mayNameSecret(s) }, regexp.MustCompile(`(?i)(\\?["']?[\w.-]*(?:passw(?:or)?d|passphrase|pwd|token|api[_-]?key|secret|credential)[\w.-]*\\?["']?\s*[:=]\s*)` +
 		`("(?:[^"\\]|\\.)*"|\\"(?:[^"\\]|\\[^"])*\\"|'[^']*'|[^\s,;&}\]"'\\]+)`), "$1***"},
 }
 
 // Redact returns s with *** in the place of credentials.
 func Redact(s string) string {
 	for _, c := range credentials {
-		s = c.pattern.ReplaceAllString(s, c.with)
+		if c.may(s) {
+			s = c.pattern.ReplaceAllString(s, c.with)
+		}
 	}
 	return s
+}
+
+// secretWords begin what secretKey and the last pattern look for.
+var secretWords = []string{"passw", "passphrase", "pwd", "token", "api", "secret", "credential", "authorization"}
+
+// mayNameSecret reports false when no name of a secret is in s: nearly every text of
+// the log is such a one, and the patterns would cost more than to store the message.
+func mayNameSecret(s string) bool {
+	for i := range len(s) {
+		switch c := s[i] | 0x20; {
+		case s[i] >= 0x80:
+			return true // there are letters that fold to s and k
+		case c == 'p', c == 't', c == 'a', c == 's', c == 'c':
+			for _, w := range secretWords {
+				if len(s)-i >= len(w) && c == w[0] && strings.EqualFold(s[i:i+len(w)], w) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 var secretKey = regexp.MustCompile(`(?i)passw(?:or)?d|passphrase|pwd|token|api[_-]?key|secret|credential|authorization`)
 
 // IsSecretKey reports whether the value of a setting or header of that name is not
 // to be shown.
-func IsSecretKey(name string) bool { return secretKey.MatchString(name) }
+func IsSecretKey(name string) bool { return mayNameSecret(name) && secretKey.MatchString(name) }
 
 // RedactValue returns a value of a configuration for printing: maps and lists with
 // *** for what has the name of a secret, texts as Redact gives them (Q-04).

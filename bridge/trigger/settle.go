@@ -76,10 +76,11 @@ func (t *Trigger) settleSome(ctx context.Context, outcomes []engine.Outcome) (n 
 		case t.cfg.AckPolicy == PolicyNack:
 			e.nack = true
 		case t.cfg.AckPolicy == PolicyRequeue:
-			e.requeue = t.mayRequeue(&w.d.m, w.Deliveries)
+			e.requeue = t.mayRequeue(w.d.m, w.Deliveries)
 			e.toDLQ = !e.requeue
 		}
 		if (e.nack || e.requeue) && !positions && !w.handle {
+			w.final = true
 			continue // only its redelivery can be refused
 		}
 		ends = append(ends, e)
@@ -94,11 +95,11 @@ func (t *Trigger) settleSome(ctx context.Context, outcomes []engine.Outcome) (n 
 		}
 	}
 	for _, e := range ends {
-		m := e.d.m
+		m := *e.d.m
 		switch {
 		case e.toDLQ:
 			r := e.reason()
-			err = t.again(ctx, "sending to the dead letter queue", func() error { return t.src.SendToDLQ(ctx, m, r) })
+			err = t.bury(ctx, m, r)
 		case (e.nack || e.requeue) && positions:
 			err = t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, m, e.requeue) })
 		}
@@ -113,7 +114,7 @@ func (t *Trigger) settleSome(ctx context.Context, outcomes []engine.Outcome) (n 
 		t.noteEnd(e)
 		t.forget(e.waitingEvent)
 		if (e.nack || e.requeue) && !positions {
-			m := e.d.m
+			m := *e.d.m
 			if err := t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, m, e.requeue) }); err != nil {
 				return 0, err
 			}

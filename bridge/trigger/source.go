@@ -41,7 +41,8 @@ type Source interface {
 	// requeue it stores a copy in the queue whose ID is that of the message.
 	Nack(ctx context.Context, m Message, requeue bool) error
 
-	// SendToDLQ stores the message with the reason in the dead letter queue. It
+	// SendToDLQ stores the message with the reason in the dead letter queue. Its
+	// error wraps ErrTooLarge when that takes no message of this size. It
 	// returns nil once the broker has confirmed that. Ack follows.
 	SendToDLQ(ctx context.Context, m Message, r Reason) error
 
@@ -73,15 +74,25 @@ type Sender interface {
 	Send(ctx context.Context, m Message) (id string, err error)
 }
 
+// Warner is implemented by a Source that, once connected, can tell what is no error
+// and not what was meant, perhaps: one line each, for "trigger validate --connect".
+type Warner interface {
+	Warnings(ctx context.Context) []string
+}
+
 // Seeker is implemented by a Source with positions that can go back or forward: it
 // returns the records of State to store in place of those that are there, one for
-// each key, and tells the broker. It is called on a source that is not connected.
+// each key, and tells the broker. It is called on a source that is not connected. What
+// it leaves at the broker should it be killed before they are stored, it may note in s.
 type Seeker interface {
-	Seek(ctx context.Context, to Place) ([]Write, error)
+	Seek(ctx context.Context, s State, to Place) ([]Write, error)
 }
 
 // ErrNotKnown says that a broker does not tell how many messages wait.
 var ErrNotKnown = errors.New("the broker does not tell")
+
+// ErrTooLarge is wrapped by the errors of sending what is larger than a queue takes.
+var ErrTooLarge = errors.New("too large for the queue")
 
 // ErrNotBuilt is wrapped by the errors of what an adapter does not do.
 var ErrNotBuilt = errors.New("not built")
@@ -135,6 +146,11 @@ type Position struct {
 	// At is compared byte by byte: big-endian numbers. Not empty, of one length
 	// within a key. A Kafka offset is stored as offset+1, the next one.
 	At []byte
+	// Exact says that places have no order: a message is a duplicate if and only if
+	// the broker says that it was delivered before (Redelivered) and At is what is
+	// stored. So it is with the packet ids of MQTT, which the adapter deletes and the
+	// broker uses again. Not for a source with Caps.Positions.
+	Exact bool `json:",omitempty"`
 }
 
 // Write is a change to State: a record of the adapter's own that is stored, or
@@ -149,7 +165,11 @@ type Write struct {
 // positions (Key to At) and the writes (Key to Value).
 type State interface {
 	Get(key string) []byte // nil when there is no such record
-	// All returns the records whose keys begin with prefix.
+	// Load returns the records whose keys begin with prefix, or why they cannot be
+	// read.
+	Load(prefix string) (map[string][]byte, error)
+	// All is Load without those records that cannot be read: the transaction that
+	// uses them says so.
 	All(prefix string) map[string][]byte
 	// Update makes changes at once, in a transaction of their own: for what a broker
 	// says outside of a message, such as the end of an MQTT session.
@@ -168,6 +188,8 @@ type Reason struct {
 	FirstAt    time.Time // zero when it was never tried
 	LastAt     time.Time
 	TraceID    string
+	// BodyBytes is how long the body was, when only its beginning is sent; else 0.
+	BodyBytes int
 }
 
 // Health is the answer of a health check.

@@ -56,7 +56,7 @@ const originalCases = `
 39 queue_kafka_adapter connect_timeout: kafka.TestConnectTimeout
 40 queue_kafka_adapter producer_timeout: kafka.TestConnectTimeout
 41 queue_kafka_adapter message_id_from_position: kafka.TestStored
-42 queue_kafka_adapter_properties message_fields_preserved: kafka.TestStored
+42 queue_kafka_adapter_properties message_fields_preserved: kafka.TestPropertyFieldsPreserved
 43 queue_config reads_full_yaml: config.TestReadsWholeFile
 44 queue_config defaults: config.TestDefaults
 45 queue_config comma_separated_trusted_producers: config.TestReadsWholeFile
@@ -74,11 +74,11 @@ const originalCases = `
 57 queue_idempotency guarantee: TestPropertyStored
 58 queue_idempotency window: TestPropertyWindow
 59 queue_adapter_dependencies mock_allowed: config.TestDefaults
-60 queue_adapter_dependencies unknown_rejected: config.TestAllErrorsAtOnce
+60 queue_adapter_dependencies unknown_rejected: config.TestUnknownAdapter
 61 queue_adapter_dependencies kafka_missing: config.TestNotBuilt
 62 queue_adapter_dependencies rabbitmq_missing: config.TestNotBuilt
 63 queue_adapter_dependencies sqs_missing: config.TestNotBuilt
-64 queue_adapter_dependencies passes_when_installed: kafka.TestHealthAndClose
+64 queue_adapter_dependencies passes_when_installed: main.TestInstalled
 65 queue_log_security nested_keys_masked: TestRedact
 66 queue_log_security config_hides_secrets: verb.TestValidateHidesSecrets
 67 queue_log_security log_arguments_masked: TestLogRedacted
@@ -97,13 +97,13 @@ const originalCases = `
 80 queue_properties envelope_completeness: TestPropertyEnvelope
 81 queue_trigger_e2e full_flow: verb.TestSendMock
 82 queue_trigger_e2e idempotent_once: TestProcessAndDedup
-83 queue_trigger_e2e retries_delays_then_dlq: TestDelayFormula
+83 queue_trigger_e2e retries_delays_then_dlq: TestRetriesDelaysThenDLQ
 84 queue_trigger_e2e error_scenarios_keep_running: TestPropertyStored
 85 queue_kafka_adapter_integration real_broker: kafka.TestForeignClient
 86 bindings_queue_executor publish_with_mapped_headers: kafka.TestPublish
 87 bindings_queue_executor shadow_mode_publishes_nothing: kafka.TestPublish
 88 bindings_queue_executor config_errors: config.TestPublishErrors
-89 bindings_queue_executor one_adapter_per_connection: verb.TestOneAtATime
+89 bindings_queue_executor one_adapter_per_connection: TestConnectsOnce
 `
 
 // properties are those of the seed, each with its test of at least 100 cases.
@@ -138,7 +138,7 @@ const properties = `
 func TestOriginalCases(t *testing.T) {
 	there := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
-	for dir, prefix := range map[string]string{".": "", "../../bridge/config": "config.", "../../bridge/kafka": "kafka.", "../../bridge/internal/verb": "verb."} {
+	for dir, prefix := range map[string]string{".": "", "../../bridge/config": "config.", "../../bridge/kafka": "kafka.", "../../bridge/internal/verb": "verb.", "../../bridge/cmd/thread-bridge": "main."} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err

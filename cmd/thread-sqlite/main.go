@@ -1,5 +1,5 @@
-// Command thread-sqlite has the verbs of thread that need SQLite: import, export and
-// mirror. The program thread runs it.
+// Command thread-sqlite has the verbs of thread that need SQLite: import, export,
+// mirror, outbox take, history import and history mirror. The program thread runs it.
 package main
 
 import (

@@ -1,12 +1,69 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"thread/internal/cli"
 	"unicode/utf8"
 )
+
+// TestExitCodes: the help of every verb says what its exit codes mean for it, and lists
+// each code that a transcript has seen it refuse something with.
+func TestExitCodes(t *testing.T) {
+	meant := map[string]map[string]string{}
+	for _, v := range allVerbs() {
+		if !strings.Contains(v.Help(1000), "\n  -h, --help ") {
+			t.Errorf("%s has no --help", v.Name)
+		}
+		_, section, found := strings.Cut(v.Help(1000), "\nExit codes:\n")
+		codes := map[string]string{}
+		for line := range strings.Lines(section) {
+			code, meaning, _ := strings.Cut(strings.TrimSpace(line), " ")
+			codes[code] = strings.TrimSpace(meaning)
+		}
+		if !found || codes["0"] == "" || codes["0"] == "done" || codes["1"] == "" || codes["2"] == "" {
+			t.Errorf("%s: its own exit codes are missing:\n%s", v.Name, section)
+		}
+		for line := range strings.Lines(v.Exits) {
+			code, meaning, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+			if !strings.Contains(codes[code], meaning) {
+				t.Errorf("%s: %s does not say %q but %q", v.Name, code, meaning, codes[code])
+			}
+		}
+		meant[v.Name] = codes
+	}
+	scripts, err := filepath.Glob("testdata/script/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(len(scripts), err)
+	}
+	seen := 0
+	refusal := regexp.MustCompile(`(?m)^refused ([0-9]+) thread (\S+)(?: (\S+))?`)
+	for _, script := range scripts {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range refusal.FindAllStringSubmatch(string(text), -1) {
+			codes := meant[m[2]+" "+m[3]]
+			if codes == nil {
+				codes = meant[m[2]]
+			}
+			if codes == nil {
+				continue // thread-bridge, -C
+			}
+			if seen++; codes[m[1]] == "" {
+				t.Errorf("%s: %s: the help does not list %s", script, m[0], m[1])
+			}
+		}
+	}
+	if seen < 300 {
+		t.Errorf("%d refusals seen", seen)
+	}
+}
 
 // TestHelpFits: at every width the help has the same words, its examples as they
 // are, before the flags, and no other line that could be shorter.

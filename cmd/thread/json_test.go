@@ -12,12 +12,13 @@ import (
 	"testing"
 )
 
-// TestJSONDocument runs the examples of docs/JSON.md and docs/HISTORY.md, and compares
+// TestJSONDocument runs the examples of docs/JSON.md, docs/HISTORY.md and what goes on in
+// docs/HISTORY-JSON.md, and compares
 // the shape of what comes out with what the document shows: keys and their order, kinds
 // of values and the number of objects. The values themselves are examples. Commands of
-// HISTORY.md without a shape must succeed.
+// these two without a shape must succeed.
 func TestJSONDocument(t *testing.T) {
-	shown := runJSONExamples(t, "JSON.md", false) + runJSONExamples(t, "HISTORY.md", true)
+	shown := runJSONExamples(t, false, "JSON.md") + runJSONExamples(t, true, "HISTORY.md", "HISTORY-JSON.md")
 	for _, v := range allVerbs() {
 		for _, f := range v.Model().Flags {
 			if f.Name == "json" && !regexp.MustCompile(`thread `+v.Name+` .*--json`).MatchString(shown) {
@@ -27,14 +28,17 @@ func TestJSONDocument(t *testing.T) {
 	}
 }
 
-// runJSONExamples runs the examples of a document, and with all also its commands
+// runJSONExamples runs the examples of documents, one behind the other, and with all also its commands
 // without a shape, and returns the commands.
-func runJSONExamples(t *testing.T, name string, all bool) (shown string) {
-	file, err := os.ReadFile("../../docs/" + name)
-	if err != nil {
-		t.Fatal(err)
+func runJSONExamples(t *testing.T, all bool, names ...string) (shown string) {
+	doc := ""
+	for _, name := range names {
+		file, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc += string(file)
 	}
-	doc := string(file)
 	dir := t.TempDir()
 	env := append(os.Environ(), "THREAD_DISPATCH=none")
 	if all {
@@ -69,7 +73,7 @@ func runJSONExamples(t *testing.T, name string, all bool) (shown string) {
 		}
 		for _, key := range regexp.MustCompile(`"(\w+)": ?`).FindAllStringSubmatch(example[2], -1) {
 			if !strings.Contains(doc, "`"+key[1]+"`") {
-				t.Errorf("%s does not explain `%s`", name, key[1])
+				t.Errorf("%s: `%s` is not explained", names, key[1])
 			}
 		}
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -44,8 +46,66 @@ func TestManualPages(t *testing.T) {
 				t.Errorf("%s.1 explains %s: %v", v.PageName(), cli.FlagWords(f), f.Hidden)
 			}
 		}
+		for line := range strings.Lines(v.Exits) {
+			code, meaning, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+			if _, status, _ := strings.Cut(page, "EXIT STATUS"); !strings.Contains(status, code+" ") || !strings.Contains(status, meaning) {
+				t.Errorf("%s.1 does not say that exit code %s is %q", v.PageName(), code, meaning)
+			}
+		}
 		if want := strings.Join(strings.Fields(v.Examples), " "); !strings.Contains(page, want) {
 			t.Errorf("%s.1 does not show the examples %q; it is\n%s", v.PageName(), want, page)
 		}
 	}
+}
+
+// TestManualSeven: the pages of section 7 name every function of filters, every variable
+// of a handler and every column, and are free of mistakes.
+func TestManualSeven(t *testing.T) {
+	pages, err := filepath.Glob("../../packaging/man/*.7")
+	if err != nil || len(pages) != 2 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := exec.LookPath("groff"); err == nil {
+			out, err := exec.Command("groff", "-man", "-T", "utf8", "-ww", "-z", page).CombinedOutput()
+			if err != nil || len(out) > 0 {
+				t.Errorf("%s: %v\n%s", page, err, out)
+			}
+		}
+		var words []string
+		switch filepath.Base(page) {
+		case "thread-filter.7":
+			words = found(t, "../../filter/functions.go", `(?s)func lookupFunction.*?\n}`, `"([a-z_]+)"`)
+			words = append(words, "id", "rowid", "created_at", "source", "type", "subtype", "content")
+		case "thread-handlers.7":
+			words = found(t, "../../internal/dispatch/attempt.go", `(?s)const \(\n\tenvDir.*?\n\)`, `"(THREAD_[A-Z_]+)"`)
+			for _, name := range found(t, "../../internal/consume/exec.go", `(?s).*`, `set\(envEvent\+"([A-Z_]+)"`) {
+				words = append(words, "THREAD_EVENT_"+name)
+			}
+		}
+		if len(words) < 10 {
+			t.Errorf("%s: %q is all there is to name", page, words)
+		}
+		for _, word := range words {
+			if !regexp.MustCompile(`\b` + word + `\b`).Match(text) {
+				t.Errorf("%s does not name %s", page, word)
+			}
+		}
+	}
+}
+
+// found returns what the pattern finds in a part of a file.
+func found(t *testing.T, file, part, pattern string) (words []string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(regexp.MustCompile(part).Find(text), -1) {
+		words = append(words, string(m[1]))
+	}
+	return words
 }

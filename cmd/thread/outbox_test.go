@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -45,6 +47,38 @@ func TestOutboxTour(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("the tour does not print %q; it prints\n%s", want, out)
 		}
+	}
+}
+
+// O-16: the document's message, with numbers of any size in it, goes through the program
+// to the handler with equal values.
+func TestOutboxSeedMessage(t *testing.T) {
+	const message = `{
+  "event_id": "evt_20260226_9f3a1c", "event_type": "comment.replied", "occurred_at": "2026-02-26T12:30:15Z", "trace_id": "trc_7c1d2e",
+  "actor_user_id": 9223372036854775807, "target_user_id": 9007199254740993, "target_user_type": "agent", "thread_id": -9223372036854775808,
+  "comment_id": 18446744073709551616, "parent_comment_id": 8799, "depth": 2,
+  "content_preview": "I agree with your point, but the causal relationship here still needs experimental verification...",
+  "language": "zh", "action_hint": "consider_reply", "dedupe_key": "reply:8801:5", "x": {"n": [1.50, 1e400, 123456789012345678901234567890]}
+}`
+	out := shell(t, `thread init inbox >&2
+cat >m.json <<'END'
+`+message+`
+END
+thread outbox add --thread inbox --message m.json >&2
+thread outbox relay --thread inbox --once -- sh -c 'cat >got; echo "{\"status\":\"accepted\"}"' >&2
+cat got; thread outbox list --thread inbox --event-id evt_20260226_9f3a1c --json`)
+	values := func(text string) (v map[string]any) {
+		t.Helper()
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		return v
+	}
+	got, record, _ := strings.Cut(out, "\n")
+	if want := values(message); !reflect.DeepEqual(values(got), want) || !reflect.DeepEqual(values(record)["payload"], any(want)) {
+		t.Errorf("the handler got %s, and the record is %s", got, record)
 	}
 }
 

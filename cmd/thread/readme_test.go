@@ -54,6 +54,7 @@ func TestReadmeTour(t *testing.T) {
 	for _, want := range []string{
 		"Initialized thread at ", "\n1\n", `"source":"self","type":"message","subtype":null,"content":"hello"}` + "\n",
 		"\n2\n3\n", "Subscribed consumer 'mail'\n", "\n4\n", "Events: 4\n", "Subscribed consumer 'orders'\n5\n",
+		"\nchat\n", "\n" + `[{"role":"user","content":"are the tests green?"},{"role":"assistant","content":"they are"}]` + "\n", "\nlost  failed  ", "\nfailures  ",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the tour does not print %q; it prints\n%s", want, out)
@@ -69,7 +70,7 @@ func TestReadmeTour(t *testing.T) {
 		}
 		info := exec.Command("thread", "info", "--thread", filepath.Join(dir, "inbox"))
 		orders, _ := os.ReadFile(filepath.Join(dir, "orders.txt"))
-		if text, err := info.Output(); got == "2 4 " && string(orders) == "one pizza" && err == nil && strings.Contains(string(text), "last_acked_id: 4\n") {
+		if text, err := info.Output(); got == "2 4 " && string(orders) == "one pizza\n" && err == nil && strings.Contains(string(text), "last_acked_id: 4\n") {
 			return
 		}
 		select {

@@ -3,27 +3,27 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
 	"thread/internal/cli"
+	"thread/internal/scripttest"
 	"thread/internal/verb/core"
 	"thread/internal/verb/history"
 	"thread/internal/verb/outbox"
 	"thread/internal/verb/serve"
 	"thread/internal/verb/sqlite"
-	"time"
-
-	"github.com/rogpeppe/go-internal/testscript"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected outputs in the scripts")
@@ -93,6 +93,13 @@ func TestElsewhere(t *testing.T) {
 // TestScripts plays the transcripts of testdata/script, one per topic. In them
 // pushes start no handlers unless the script says otherwise.
 func TestScripts(t *testing.T) {
+	commands := scripttest.Commands(describe)
+	maps.Copy(commands, map[string]scripttest.Command{
+		"clock-ahead": useAhead,
+		"signal":      signalBackground,
+		"await-serve": awaitServe,
+		"await-log":   awaitLog,
+	})
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -102,8 +109,10 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("THREAD_DISPATCH", "none")
 			env.Setenv(bundledEnv, os.Getenv(bundledEnv))
+			env.Setenv("THREAD_QUICK_PARSER", os.Getenv("THREAD_QUICK_PARSER"))
 			env.Setenv("NL", "\n") // a script's line cannot hold these
 			env.Setenv("ESC", "\x1b")
+			env.Defer(func() { awaitRest(env.WorkDir) })
 			return os.MkdirAll(filepath.Join(env.WorkDir, "home"), 0o700)
 		},
 		Condition: func(cond string) (bool, error) {
@@ -115,79 +124,34 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"refused":   refused,
-			"snapshot":  snapshot,
-			"unchanged": unchanged,
-			"await":     await,
-
-			"clock-ahead": useAhead,
-			"signal":      signalBackground,
-			"await-serve": awaitServe,
-			"await-log":   awaitLog,
-		},
+		Cmds: commands,
 	})
 }
 
-// refused CODE command args…: the command ends with CODE, prints nothing on
-// stdout, and on stderr exactly one line, `Error: <what> - <how to fix>` or with
-// --json an object with error and suggestion.
-func refused(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: refused code command [args...]")
+// awaitRest waits until nobody supervises a thread in dir any more, so that it can be
+// deleted.
+func awaitRest(dir string) {
+	for end := time.Now().Add(20 * time.Second); atWork(dir) && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond) // nobody tells of the end of others' processes
 	}
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	code := 0
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		code = exit.ExitCode()
-	} else {
-		ts.Check(err)
-	}
-	if code != want {
-		ts.Fatalf("exit code %d, want %d", code, want)
-	}
-	if out := ts.ReadFile("stdout"); out != "" {
-		ts.Fatalf("stdout of a refused command: %q", out)
-	}
-	line, ended := strings.CutSuffix(ts.ReadFile("stderr"), "\n")
-	if !ended || strings.Contains(line, "\n") {
-		ts.Fatalf("stderr is not one line: %q", line)
-	}
-	if strings.HasPrefix(line, "{") {
-		var answer struct{ Error, Suggestion string }
-		dec := json.NewDecoder(strings.NewReader(line))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&answer); err != nil || answer.Error == "" || answer.Suggestion == "" {
-			ts.Fatalf("not an error in JSON: %q (%v)", line, err)
+}
+
+// atWork reports whether a process runs handlers of a thread below the directory. One
+// that waits for what is scheduled has gone to / and may wait for hours.
+func atWork(dir string) bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		text, _ := os.ReadFile(path)
+		args := strings.Split(string(text), "\x00")
+		cwd, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
+		if len(args) > 2 && args[1] == "supervise" && cwd != "/" && strings.Contains(string(text), "\x00"+dir+"/") {
+			return true
 		}
-		return
 	}
-	if !regexp.MustCompile(`^Error: .+ - .+$`).MatchString(line) {
-		ts.Fatalf("not of the form \"Error: what - how to fix\": %q", line)
-	}
+	return false
 }
 
-// snapshot file dir…: writes names, kinds, modes, sizes and contents of all that
-// is below each dir into file.
-func snapshot(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: snapshot file dir...")
-	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(describe(ts, args[1:])), 0o600))
-}
-
-// unchanged file dir…: compares with an earlier snapshot of the same dirs.
-func unchanged(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: unchanged file dir...")
-	}
-	if was, is := ts.ReadFile(args[0]), describe(ts, args[1:]); was != is {
-		ts.Fatalf("changed on disk; before:\n%safter:\n%s", was, is)
-	}
-}
-
+// describe returns names, kinds, modes, sizes and contents of all that is below each dir.
 func describe(ts *testscript.TestScript, dirs []string) string {
 	var b bytes.Buffer
 	for _, dir := range dirs {
@@ -215,36 +179,6 @@ func describe(ts *testscript.TestScript, dirs []string) string {
 	return b.String()
 }
 
-// await file lines: waits, for at most 20 s, until the file has that many lines,
-// and fails when it has more.
-func await(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: await file lines")
-	}
-	want, err := strconv.Atoi(args[1])
-	ts.Check(err)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for {
-		data, err := os.ReadFile(ts.MkAbs(args[0]))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			ts.Fatalf("%v", err)
-		}
-		switch n := bytes.Count(data, []byte("\n")); {
-		case n == want:
-			return
-		case n > want:
-			ts.Fatalf("%s has %d lines, want %d:\n%s", args[0], n, want, data)
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			ts.Fatalf("%s does not reach %d lines; it holds:\n%s", args[0], want, data)
-		}
-	}
-}
-
 // signalBackground NAME: sends the signal to the command in the background.
 func signalBackground(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 || len(ts.BackgroundCmds()) != 1 {
@@ -258,7 +192,7 @@ func awaitServe(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await-serve dir")
 	}
-	repeat(ts, func() error { return ts.Exec("thread", "lanes", "--thread", args[0]) })
+	scripttest.Until(ts, func() error { return ts.Exec("thread", "lanes", "--thread", args[0]) })
 }
 
 // awaitLog FILE TEXT: waits, for at most 20 s, until the file holds the text.
@@ -266,25 +200,11 @@ func awaitLog(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await-log file text")
 	}
-	repeat(ts, func() error {
+	scripttest.Until(ts, func() error {
 		data, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && !bytes.Contains(data, []byte(args[1])) {
 			err = fmt.Errorf("%s does not hold %q:\n%s", args[0], args[1], data)
 		}
 		return err
 	})
-}
-
-// repeat calls f until it returns nil.
-func repeat(ts *testscript.TestScript, f func() error) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for err := f(); err != nil; err = f() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			ts.Fatalf("%v", err)
-		}
-	}
 }

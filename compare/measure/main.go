@@ -8,6 +8,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,12 +34,14 @@ type Job struct {
 // Command is a program with its arguments.
 type Command struct {
 	Args  []string
-	Stdin string   // a file; "" for nothing
-	Pipe  bool     // stdout is a pipe that is read to its end, and not /dev/null
-	Env   []string // added to the environment
+	Stdin string        // a file; "" for nothing
+	Pipe  bool          // stdout is a pipe that is read to its end, and not /dev/null
+	Env   []string      // added to the environment
+	Stamp string        // a FIFO: the run is over when what the command starts has written its time to it
+	Pause time.Duration // after the run
 }
 
-// Run is what one run cost, from fork to exit.
+// Run is what one run cost, from fork to exit, or to the time in Stamp.
 type Run struct {
 	Nanoseconds int64
 	PeakKiB     int64 // resident, pages of mapped files included
@@ -91,8 +94,20 @@ func (c *Command) run() (r Run, err error) {
 		}
 		defer read.Close()
 	}
+	var stamp *os.File
+	if c.Stamp != "" {
+		// For writing, too, so that there is no end of file between two writers.
+		if stamp, err = os.OpenFile(c.Stamp, os.O_RDWR, 0); err != nil {
+			return r, err
+		}
+		defer stamp.Close()
+	}
 	env := append(os.Environ(), c.Env...)
 	files := []uintptr{stdin.Fd(), stdout.Fd(), os.Stderr.Fd()}
+	var began unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &began); err != nil {
+		return r, err
+	}
 	start := time.Now()
 	pid, err := syscall.ForkExec(c.Args[0], c.Args, &syscall.ProcAttr{Env: env, Files: files})
 	stdout.Close()
@@ -122,6 +137,14 @@ func (c *Command) run() (r Run, err error) {
 	if status.ExitStatus() != 0 {
 		return r, fmt.Errorf("exit status %d", status.ExitStatus())
 	}
+	if stamp != nil {
+		var at int64
+		if err := binary.Read(stamp, binary.NativeEndian, &at); err != nil {
+			return r, err
+		}
+		r.Nanoseconds = at - began.Nano()
+	}
+	time.Sleep(c.Pause)
 	return r, nil
 }
 

@@ -10,6 +10,7 @@ package bugs
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -91,6 +92,16 @@ func (b *Bug) Plant(root, dir string) (overlay string, err error) {
 	}
 	overlay = filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, list, 0o600)
+}
+
+// CheckAll checks every patch in dir, each in a directory of its own that scratch makes.
+// The error names all that the code has left behind.
+func CheckAll(dir, root string, scratch func() string) error {
+	list, err := Read(dir)
+	for _, b := range list {
+		err = errors.Join(err, b.Check(root, scratch()))
+	}
+	return err
 }
 
 // Check plants the bug in dir and looks for the test that must notice it: what can be

@@ -39,12 +39,16 @@ type Command interface {
 
 // start finds the verb and runs it.
 func (a *App) start(args []string) error {
+	args, err := changeDirectory(args)
+	if err != nil {
+		return err
+	}
 	if len(args) == 0 {
 		return &refusal{text: a.program.Overview(false, textColumns(a.Stderr))}
 	}
 	switch args[0] {
-	case "-V", "--version":
-		return a.Out.Text(version() + "\n")
+	case "-V", "--version", "version":
+		return a.Out.Text(Version() + "\n")
 	case "-h", "--help", "--verbose", "help":
 		return a.help(args)
 	case superviseVerb:
@@ -64,7 +68,15 @@ func (a *App) start(args []string) error {
 	v := e.Build()
 	a.verb = v
 	cmd := v.Grammar()
-	err := a.parse(v, cmd, rest)
+	err = a.parse(v, cmd, rest)
+	if err == nil && urlOf(cmd) != "" {
+		switch {
+		case v.Directories != "":
+			return a.forDirectories(v.Directories)
+		case servers == nil:
+			return a.becomeNet(v, args)
+		}
+	}
 	if errors.Is(err, errHelp) {
 		return a.Out.Text(v.Help(textColumns(a.Out.W)))
 	}
@@ -105,9 +117,14 @@ func (a *App) Open(dir string, more ...engine.Option) (t *engine.Thread, err err
 		return nil, err
 	}
 	// Any command may be the one that finds a scheduled event due.
-	t, err = engine.Open(a.Dir, append(more, engine.WithOnRelease(func(source string) {
+	more = append(more, engine.WithOnRelease(func(source string) {
 		a.NotStarted("a scheduled event is stored", Wake(context.Background(), t, source))
-	}))...)
+	}))
+	if IsURL(a.Dir) {
+		t, err = a.openURL(more)
+	} else {
+		t, err = engine.Open(a.Dir, more...)
+	}
 	return t, err
 }
 
@@ -118,6 +135,9 @@ func (a *App) OpenFor(dir, consumer string) (*engine.Thread, error) {
 	if err == nil {
 		err = CheckConsumer(consumer)
 	}
+	if err == nil && t.URL() != "" {
+		servers.Join(t, consumer)
+	}
 	return t, err
 }
 
@@ -127,7 +147,9 @@ func (a *App) SetDir(what, dir string) (err error) {
 	if dir == "" {
 		return UsageError(what+" is empty", "name a directory")
 	}
-	a.Dir, err = Resolve(dir)
+	if a.Dir = dir; !IsURL(dir) {
+		a.Dir, err = Resolve(dir)
+	}
 	return err
 }
 
@@ -135,7 +157,7 @@ func (a *App) SetDir(what, dir string) (err error) {
 // "Error: …" (T-03).
 type refusal struct {
 	text string
-	hint string // a further line, shown on a terminal only
+	hint string // a further line
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -144,7 +166,10 @@ func (r *refusal) Error() string { return r.text }
 // verbs, or the program of that name.
 func (a *App) unknown(args []string) error {
 	if a.program.group(args[0]) != nil {
-		if len(args) == 2 && (args[1] == "-h" || args[1] == "--help") {
+		switch {
+		case len(args) == 1:
+			return &refusal{text: a.program.groupOverview(args[0], textColumns(a.Stderr))}
+		case len(args) == 2 && (args[1] == "-h" || args[1] == "--help"):
 			return a.help([]string{"help", args[0]})
 		}
 		return a.program.invalidCommand(args)
@@ -171,6 +196,10 @@ func (p *Program) invalidCommand(args []string) error {
 		meant = Similar(args[0], names)
 	}
 	switch {
+	case len(args) > 0 && habit(args[0]) != "":
+		r.hint = habit(args[0]) + "\n"
+	case len(args) > 1 && strings.HasPrefix(args[0], "-"):
+		r.hint = "Flags stand after the command; only -C DIR stands before it.\n"
 	case meant != "":
 		r.hint = "Did you mean thread " + meant + "?\n"
 	case len(args) > 0 && p.group(args[0]) != nil:

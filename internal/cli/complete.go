@@ -202,7 +202,7 @@ func (line *typed) consumers() []candidate {
 		return nil
 	}
 	var found []candidate
-	for _, s := range subscriptions(dir) {
+	for _, s := range (&App{Dir: dir}).subscriptions() {
 		found = append(found, candidate{s.Consumer, Printable(s.Handler)})
 	}
 	return found

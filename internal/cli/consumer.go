@@ -18,10 +18,10 @@ func CheckConsumer(id string) error {
 // consumersTime bounds the wait for a busy thread: someone sits at the prompt.
 const consumersTime = 500 * time.Millisecond
 
-// subscriptions returns those of the thread in dir, none when they cannot be looked up
+// subscriptions returns those of the thread, none when they cannot be looked up
 // soon.
-func subscriptions(dir string) []engine.ConsumerInfo {
-	t, err := engine.Open(dir)
+func (a *App) subscriptions() []engine.ConsumerInfo {
+	t, err := a.reopen()
 	if err != nil {
 		return nil
 	}
@@ -39,7 +39,7 @@ func subscriptions(dir string) []engine.ConsumerInfo {
 // when there is none.
 func (a *App) similarConsumer() string {
 	var names []string
-	for _, s := range subscriptions(a.Dir) {
+	for _, s := range a.subscriptions() {
 		names = append(names, s.Consumer)
 	}
 	return Similar(a.Consumer, names)

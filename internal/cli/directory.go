@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // envDir names the environment variable that stands in for --thread. Handlers
@@ -13,6 +16,22 @@ const envDir = "THREAD_DIR"
 type takesThread interface{ threadFlag() *Text }
 
 func (f *ThreadFlags) threadFlag() *Text { return &f.Thread }
+
+// takesRoot is a grammar with the flag --root.
+type takesRoot interface{ rootGiven() bool }
+
+func (f *RootFlag) rootGiven() bool { return f.Root.Set }
+
+// defaultDir fills in the --thread of cmd, if it has one.
+func defaultDir(cmd Command) error {
+	if with, ok := cmd.(takesRoot); ok && with.rootGiven() {
+		return nil
+	}
+	if with, ok := cmd.(takesThread); ok {
+		return UseDefaultDir(with.threadFlag())
+	}
+	return nil
+}
 
 // UseDefaultDir fills in a --thread that was not given: THREAD_DIR if that is
 // set, else the nearest thread from the working directory upwards. A flag that
@@ -26,6 +45,9 @@ func UseDefaultDir(flag *Text) error {
 		flag.Value = discover()
 	}
 	if flag.Value == "" {
+		if here := ThreadsIn("."); len(here) > 0 {
+			return UsageError("missing flag --thread", "add it: "+nameSome(here))
+		}
 		return UsageError("missing flag --thread", "add it, set "+envDir+", or change into a thread directory")
 	}
 	return nil
@@ -57,4 +79,115 @@ func discover() string {
 func IsThread(dir string) bool {
 	st, err := os.Lstat(filepath.Join(dir, "events.db"))
 	return err == nil && st.Mode().IsRegular()
+}
+
+// entriesLooked bounds how many entries of a directory are looked at for threads.
+const entriesLooked = 10_000
+
+// ThreadsIn returns the threads right below dir, sorted by name.
+func ThreadsIn(dir string) (found []string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(entriesLooked) // at the end, or after an error, what came by then
+	for _, name := range names {
+		if path := filepath.Join(dir, name); IsThread(path) {
+			found = append(found, path)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// nameSome names threads for --thread, not more than fit into a line.
+func nameSome(dirs []string) string {
+	const most = 3
+	var some []string
+	for _, dir := range dirs[:min(len(dirs), most)] {
+		some = append(some, "--thread "+ShellWord(dir))
+	}
+	switch more := len(dirs) - len(some); {
+	case more > 0:
+		return strings.Join(some, ", ") + fmt.Sprintf(" or one of %d others there", more)
+	case len(some) > 1:
+		return strings.Join(some[:len(some)-1], ", ") + " or " + some[len(some)-1]
+	}
+	return strings.Join(some, "")
+}
+
+func (a *App) butThreads() string {
+	if len(ThreadsIn(a.Dir)) > 0 {
+		return ", but a directory of threads"
+	}
+	return ""
+}
+
+func (a *App) threadsOr(fix string) string {
+	if below := ThreadsIn(a.Dir); len(below) > 0 {
+		return "name one of them: " + nameSome(below)
+	}
+	return fix
+}
+
+// RootFlag is embedded by verbs that ask several threads one after the other: those of
+// --root, or of --thread more than once.
+type RootFlag struct {
+	Root Text `placeholder:"DIR" help:"All thread directories right below DIR, one after the other, in place of --thread, which may also be given several times."`
+}
+
+// Several reports whether more than one thread is asked.
+func (f *RootFlag) Several(thread *Text) bool { return f.Root.Set || thread.before != nil }
+
+// Each calls fn for the thread of --thread, or for each of several, whose name stands
+// before what fn prints of it for people. One that fails does not keep the others from
+// being asked; the error is that of the last.
+func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) error) error {
+	if !f.Several(thread) {
+		return fn(thread.Value)
+	}
+	if f.Root.Set && thread.Set {
+		return UsageError("--thread and --root exclude each other", "give one of them")
+	}
+	var dirs []string
+	if f.Root.Set {
+		dirs = ThreadsIn(f.Root.Value)
+	}
+	for t := thread; t != nil && t.Set; t = t.before {
+		dirs = append(dirs, t.Value)
+	}
+	if !f.Root.Set {
+		slices.Reverse(dirs)
+	}
+	if dirs == nil {
+		return LogicError("there is no thread directory right below "+f.Root.Value, "name the directory that holds them")
+	}
+	var failed *Failure
+	for i, dir := range dirs {
+		if !json {
+			gap := "\n"
+			if i == 0 {
+				gap = ""
+			}
+			if err := a.Out.Text(gap + "== " + Printable(dir) + "\n"); err != nil {
+				return err
+			}
+		}
+		a.Out.thread = dir
+		if abs, err := filepath.Abs(dir); err == nil && !IsURL(dir) {
+			a.Out.thread = abs
+		}
+		if err := fn(dir); err != nil {
+			if failed != nil {
+				a.Warn("%s", failed.What)
+			}
+			failed = a.explain(err) // now, because it names the directory
+		}
+	}
+	a.Out.thread = ""
+	if failed == nil {
+		return nil
+	}
+	return failed
 }

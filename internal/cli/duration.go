@@ -15,3 +15,6 @@ func ParseDuration(flag, s string) (time.Duration, error) {
 	}
 	return d, nil
 }
+
+// DurationText returns d in the form that flags are given in, as 30d or 1m30s.
+func DurationText(d time.Duration) string { return duration.Text(d) }

@@ -19,6 +19,12 @@ import (
 	"thread/lock"
 )
 
+// Explain is an error in these words, about a thread and a consumer, "" for none.
+func (a *App) Explain(dir, consumer string, err error) string {
+	about := App{program: a.program, verb: a.verb, Dir: dir, Consumer: consumer}
+	return about.explain(err).Error()
+}
+
 // explain turns any error into words and an exit code. The packages below
 // return facts; the advice is all here.
 func (a *App) explain(err error) *Failure {
@@ -39,12 +45,20 @@ func (a *App) explain(err error) *Failure {
 	if errors.As(err, &foreign) {
 		return a.aboutOwner(foreign)
 	}
+	var leased *engine.LeasedError
+	if errors.As(err, &leased) {
+		return &Failure{Code: 1, What: fmt.Sprintf("events of consumer '%s' are out with delivery %d until %s", leased.Consumer, leased.Number, event.FormatTime(leased.Until)),
+			Fix: fmt.Sprintf("run thread ack --thread %s --consumer %s --delivery %d when they are processed, or wait", ShellWord(a.Dir), ShellWord(leased.Consumer), leased.Number)}
+	}
 	var held *engine.HeldBackError
 	if errors.As(err, &held) {
 		return explainHeldBack(held)
 	}
 	if errors.Is(err, engine.ErrNoSubscription) && a.Consumer != "" {
 		return a.explainUnsubscribed() // looks up who is subscribed, which is not for a table
+	}
+	if errors.Is(err, dispatch.ErrHandled) && a.Consumer != "" {
+		return a.explainHandled()
 	}
 	for _, rule := range a.errorWords() {
 		if errors.Is(err, rule.Is) {
@@ -129,6 +143,9 @@ func (a *App) errorWords() []Rule {
 			rules = a.verb.Errors(a)
 		}
 	}
+	if servers != nil && IsURL(a.Dir) {
+		rules = append(rules, servers.Errors(a)...)
+	}
 	if a.Consumer != "" {
 		rules = append(rules, a.consumerWords()...)
 	}
@@ -139,9 +156,10 @@ func (a *App) errorWords() []Rule {
 		{engine.ErrSQLite, 1, a.Dir + " is a SQLite thread directory", "run thread import " + ShellWord(a.Dir) + " --to <new directory>"},
 		{engine.ErrEmpty, 1, a.Dir + "/events.db is not a thread database, it is empty", a.refill()},
 		{engine.ErrNotDatabase, 1, a.Dir + "/events.db is not a thread database", "move that file away and run thread init " + a.Dir},
-		{engine.ErrNotThread, 1, a.Dir + " is not a thread directory", "run thread init " + a.Dir},
+		{engine.ErrNotThread, 1, a.Dir + " is not a thread directory" + a.butThreads(), a.threadsOr("run thread init " + a.Dir)},
 		{engine.ErrNotDir, 1, "", "name a directory, not a file"},
 		{target.ErrInThread, 1, "", "name a path outside of thread directories"},
+		{engine.ErrOwner, 1, "", "run it as that account, or as root"},
 		{engine.ErrTooLarge, 1, "", "drop old events with thread prune, or keep it on a 64-bit host"},
 		{engine.ErrExists, 1, a.Dir + " is already a thread directory" + a.butEmpty(), a.emptyOr("use it with --thread " + a.Dir + ", or name another path")},
 		{engine.ErrNewerFormat, 1, "", "install a newer version of thread"},
@@ -152,7 +170,7 @@ func (a *App) errorWords() []Rule {
 		{engine.ErrCorrupt, 1, "", "run thread repair --thread " + ShellWord(a.Dir) + " --to <new directory>"},
 		{engine.ErrNoSubscription, 1, "", "run thread subscribe, or see the consumers with thread info --thread " + a.Dir},
 		{engine.ErrPaused, 1, "", "run thread resume"},
-		{engine.ErrSubscriptionExists, 1, "", "add --replace to change it, or run thread unsubscribe first"},
+		{engine.ErrSubscriptionExists, 1, "", "add --replace to change it"},
 		{engine.ErrScheduleExists, 1, "schedule '" + a.Schedule + "' already exists", "run thread schedule remove --thread " + ShellWord(a.Dir) + " --name " + ShellWord(a.Schedule)},
 		{engine.ErrNoSchedule, 1, "there is no schedule '" + a.Schedule + "'", "see thread schedule list --thread " + ShellWord(a.Dir)},
 		{engine.ErrIDsExhausted, 1, "", "start another thread with thread init"},
@@ -169,7 +187,7 @@ func (a *App) errorWords() []Rule {
 		{errors.ErrUnsupported, 1, "", "keep the thread on a local file system that has file locks"},
 		{syscall.EMFILE, 1, "", "raise the limit of open files with ulimit -n"},
 		{syscall.ENFILE, 1, "", "the system has too many open files: close some and retry"},
-		{syscall.ENOSPC, 1, "", "free space on that disk and retry"},
+		{syscall.ENOSPC, 1, "", "free space on that disk and retry; thread retain bounds what a thread keeps"},
 		{syscall.EDQUOT, 1, "", "free space within the quota and retry"},
 		{syscall.EFBIG, 1, "", "raise the limit of the size of files with ulimit -f, or use a file system that has larger ones"},
 		{syscall.EROFS, 1, "", "name a directory on a writable file system"},
@@ -178,40 +196,6 @@ func (a *App) errorWords() []Rule {
 		{syscall.ELOOP, 1, "", "put the real file or directory there; links inside a thread are not followed"},
 		{fs.ErrPermission, 1, "", "run as a user who may read and write that directory"},
 	}...)
-}
-
-// consumerWords are the lines about the consumer that the verb names.
-func (a *App) consumerWords() []Rule {
-	flags := " --thread " + ShellWord(a.Dir) + " --consumer " + ShellWord(a.Consumer)
-	return []Rule{
-		{engine.ErrSubscriptionExists, 1, "consumer '" + a.Consumer + "' already exists", "add --replace to change it, or run thread unsubscribe" + flags},
-		{engine.ErrPaused, 1, "consumer '" + a.Consumer + "' is paused", "run thread resume" + flags},
-		{dispatch.ErrHandled, 1, "consumer '" + a.Consumer + "' is being handled by another process",
-			"wait until it is done; thread info --thread " + ShellWord(a.Dir) + " shows what runs"},
-	}
-}
-
-// explainUnsubscribed names the consumer, and the one that was perhaps meant.
-func (a *App) explainUnsubscribed() *Failure {
-	f := &Failure{Code: 1, What: "consumer '" + a.Consumer + "' is not subscribed",
-		Fix: "run thread subscribe --thread " + ShellWord(a.Dir) + " --consumer " + ShellWord(a.Consumer) + " --handler <cmd>"}
-	if a.verb.Name == "unsubscribe" {
-		f.Fix = "nothing to do; thread info --thread " + ShellWord(a.Dir) + " lists the consumers"
-	}
-	if meant := a.similarConsumer(); meant != "" {
-		f.Fix += ", or did you mean --consumer " + ShellWord(meant) + "?"
-	}
-	return f
-}
-
-// explainHeldBack says what a prune would take away.
-func explainHeldBack(e *engine.HeldBackError) *Failure {
-	if e.Dead {
-		return &Failure{Code: 1, What: fmt.Sprintf("event %d is a dead letter of consumer '%s', and events up to %d would be dropped", e.First, e.Consumer, e.Through),
-			Fix: "run thread dead retry or thread dead drop first, or add --force to drop the event and keep the letter"}
-	}
-	return &Failure{Code: 1, What: fmt.Sprintf("consumer '%s' has not acked event %d, and events up to %d would be dropped", e.Consumer, e.First, e.Through),
-		Fix: "let it catch up, unsubscribe it, or add --force to drop what it waits for"}
 }
 
 // explainFilter puts the place into the line itself, so that one line is enough.

@@ -3,4 +3,5 @@ package cli
 var (
 	NewParser = newParser
 	Fill      = fill
+	Quick     = quick
 )

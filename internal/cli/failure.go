@@ -38,9 +38,7 @@ func (a *App) report(err error) int {
 	var r *refusal
 	if errors.As(err, &r) {
 		fmt.Fprint(a.Stderr, r.text)
-		if r.hint != "" && IsTerminal(a.Stderr) {
-			fmt.Fprint(a.Stderr, r.hint)
-		}
+		fmt.Fprint(a.Stderr, r.hint)
 		return 2
 	}
 	var exited Exited

@@ -14,14 +14,20 @@ import (
 type Text struct {
 	Value string
 	Set   bool // given, perhaps as ""
+
+	before *Text // the same flag, given before
 }
 
-// Decode implements kong.MapperValue. Of a repeated flag the last counts.
+// Decode implements kong.MapperValue. Of a repeated flag the last counts, but see RootFlag.
 func (t *Text) Decode(ctx *kong.DecodeContext) error {
 	token := ctx.Scan.Pop()
 	s, ok := token.Value.(string)
 	if token.IsEOL() || !ok {
 		return errors.New("value is missing")
+	}
+	if t.Set {
+		before := *t
+		t.before = &before
 	}
 	t.Value, t.Set = s, true
 	return nil
@@ -51,6 +57,11 @@ type JSONFlag struct {
 	JSON bool `name:"json" help:"Print results, and errors on stderr, as JSON."`
 }
 
+// takesJSON is a grammar with the flag --json.
+type takesJSON interface{ wantsJSON() bool }
+
+func (f *JSONFlag) wantsJSON() bool { return f.JSON }
+
 // newParser returns the parser of one verb. The grammar of a single verb is all
 // that is ever built: with all of them it took as long as opening the database.
 func newParser(v *Verb, cmd Command) *kong.Kong {
@@ -68,20 +79,26 @@ func newParser(v *Verb, cmd Command) *kong.Kong {
 // parse fills cmd, the grammar of v, from args. The error is errHelp or a usage
 // failure.
 func (a *App) parse(v *Verb, cmd Command, args []string) error {
+	if quick(cmd, args) {
+		if with, ok := cmd.(takesJSON); ok {
+			a.Json = with.wantsJSON()
+		}
+		return defaultDir(cmd)
+	}
 	k := newParser(v, cmd)
 	err := fill(k, args)
 	a.Json = wantsJSON(k.Model.Flags, args)
-	if with, ok := cmd.(takesThread); ok && err == nil {
-		return UseDefaultDir(with.threadFlag())
+	if err == nil {
+		return defaultDir(cmd)
 	}
-	if err == nil || errors.Is(err, errHelp) {
+	if errors.Is(err, errHelp) {
 		return err
 	}
 	what, fix, found := strings.Cut(err.Error(), ", did you mean ")
 	if len(k.Model.Positional) > 0 && strings.HasPrefix(what, "unknown flag -") && !strings.HasPrefix(what, "unknown flag --") {
 		return UsageError(what, "put -- before an argument that begins with a hyphen")
 	}
-	if found {
+	if found && fix != `"-h"?` { // as near to two letters as anything
 		return UsageError(what, "did you mean "+fix)
 	}
 	return UsageError(what, "see thread "+v.Name+" --help")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"thread/internal/programs"
 
@@ -37,19 +38,10 @@ func (a *App) help(args []string) error {
 	}
 	if len(topic) == 1 {
 		if group := a.program.group(topic[0]); group != nil {
-			var texts, elsewhere []string
-			for _, e := range group {
-				if e.Build != nil {
-					texts = append(texts, e.Build().Help(textColumns(a.Out.W)))
-				} else {
-					elsewhere = append(elsewhere, "Usage: thread "+e.Name+" [flags]\n\n"+e.Summary+"; see thread "+e.Name+" --help.\n")
-				}
-			}
-			if len(texts) == 0 {
+			if !slices.ContainsFunc(group, func(e *Entry) bool { return e.Build != nil }) {
 				return a.become(group[0], []string{"help", topic[0]})
 			}
-			texts = append(texts, elsewhere...)
-			return a.Out.Text(strings.Join(texts, "\n"))
+			return a.Out.Text(a.program.groupOverview(topic[0], textColumns(a.Out.W)) + "\nSee thread " + topic[0] + " <command> --help.\n")
 		}
 		if path := a.external(topic[0]); path != "" {
 			return a.replaceBy(path, []string{"--help"})
@@ -79,6 +71,7 @@ func (p *Program) Overview(verbose bool, columns int) string {
 	}
 	h.section("Commands:", append(commands, item{"help [command]", "Show this help, or that of a command; with -a also the programs that add commands"}))
 	h.section("Flags:", []item{
+		{"-C DIR", "Run as if started in DIR; before the command"},
 		{"-h, --help", "Show this help; with --verbose also the files and exit codes"},
 		{"-V, --version", "Show the version"},
 	})
@@ -87,6 +80,19 @@ func (p *Program) Overview(verbose bool, columns int) string {
 		h.section("Data layout:", dataLayout())
 		h.section("Exit Codes:", exitCodes())
 	}
+	return h.b.String()
+}
+
+// groupOverview returns the verbs of two words that begin with word.
+func (p *Program) groupOverview(word string, columns int) string {
+	h := helpText{columns: columns}
+	h.fill("Usage: thread "+word+" <command> [flags]", 0, len("Usage: "))
+	var commands []item
+	for _, e := range p.group(word) {
+		v := e.Show()
+		commands = append(commands, item{strings.TrimSpace(v.Name + " " + v.Args), v.Summary})
+	}
+	h.section("Commands:", commands)
 	return h.b.String()
 }
 
@@ -136,6 +142,44 @@ func dataLayout() []item {
 	}
 }
 
+// exitCodes returns what the verb's exit codes mean. What Exits says of 1 and 2 comes
+// beside what these mean for every verb with such flags.
+func (v *Verb) exitCodes(model *kong.Application) []item {
+	has := func(name string, required bool) bool {
+		return slices.ContainsFunc(model.Flags, func(f *kong.Flag) bool { return f.Name == name && (f.Required || !required) })
+	}
+	fails, usage := "", "wrong usage: a flag, an argument, a number"
+	if has("thread", false) {
+		fails = "not a thread, or busy"
+		if has("consumer", true) {
+			fails = "not a thread, no such consumer, or busy"
+		}
+	}
+	if has("filter", false) {
+		usage += ", a filter"
+	}
+	items := []item{{"0", "done"}, {"1", fails}, {"2", usage}}
+	for line := range strings.Lines(v.Exits) {
+		code, meaning, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		switch {
+		case code == "0":
+			items[0].meaning = meaning
+		case code == "1" && fails != "":
+			items[1].meaning = meaning + "; " + fails
+		case code == "1":
+			items[1].meaning = meaning
+		case code == "2":
+			items[2].meaning += "; " + meaning
+		default:
+			items = append(items, item{code, meaning})
+		}
+	}
+	if items[1].meaning == "" {
+		items[1].meaning = "stdout cannot be written"
+	}
+	return items
+}
+
 func exitCodes() []item {
 	return []item{
 		{"0", "done"},
@@ -170,7 +214,7 @@ func (v *Verb) Help(columns int) string {
 		}
 	}
 	h.section("Flags:", flags)
-	h.section("Exit codes:", exitCodes())
+	h.section("Exit codes:", v.exitCodes(model))
 	return h.b.String()
 }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"time"
 
 	"thread/event"
 )
@@ -47,8 +46,18 @@ func (o *Output) JSON(v any) error {
 	if err != nil {
 		return err
 	}
-	o.Buf = append(append(o.Buf, text...), '\n')
+	o.Buf = append(append(o.Buf, o.ofThread(text)...), '\n')
 	return o.More()
+}
+
+// ofThread returns an object with thread as its first member, where it is about one
+// thread of several.
+func (o *Output) ofThread(text []byte) []byte {
+	if o.thread == "" {
+		return text
+	}
+	b := event.AppendString([]byte(`{"thread":`), o.thread)
+	return append(append(b, ','), text[len("{"):]...)
 }
 
 // JSONWith is JSON with one member more at the end, an event, or null for nil.
@@ -57,6 +66,7 @@ func (o *Output) JSONWith(v any, key string, e *event.Event) error {
 	if err != nil {
 		return err
 	}
+	text = o.ofThread(text)
 	o.Buf = append(o.Buf, text[:len(text)-len("}")]...)
 	o.Buf = append(append(append(o.Buf, `,"`...), key...), `":`...)
 	if e == nil {
@@ -146,20 +156,4 @@ func stringEnd(text []byte, i int) int {
 		}
 	}
 	return i + 1
-}
-
-// Null is what JSON has for "": null.
-func Null(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-// TimeText is t as events have it, nil for nil.
-func TimeText(t *time.Time) *string {
-	if t == nil {
-		return nil
-	}
-	return Null(event.FormatTime(*t))
 }

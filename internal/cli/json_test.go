@@ -36,6 +36,7 @@ func TestReportJSON(t *testing.T) {
 		Texts  []string `json:"texts"`
 		Digest *string  `json:"digest"`
 	}
+	f := "f"
 	for _, tt := range []struct {
 		report report
 		want   string
@@ -48,7 +49,7 @@ func TestReportJSON(t *testing.T) {
   "digest": null
 }
 `},
-		{report{2, []item{{"a: {\"b\", [c]}", 1}, {"d", 0}}, [][2]int{{1, 2}, {3, 3}}, []string{"x, y", "z"}, Null("f")}, `{
+		{report{2, []item{{"a: {\"b\", [c]}", 1}, {"d", 0}}, [][2]int{{1, 2}, {3, 3}}, []string{"x, y", "z"}, &f}, `{
   "count": 2,
   "items": [
     {"place": "a: {\"b\", [c]}", "n": 1},

@@ -13,6 +13,9 @@ import (
 // LogPush writes what was pushed into logs/thread.log (T-28, T-35). A
 // log that cannot be written keeps nobody from pushing.
 func (a *App) LogPush(batch bool, d event.Draft, b engine.Batch) {
+	if IsURL(a.Dir) {
+		return // it has no log
+	}
 	log := jsonlog.OpenLog(a.Dir)
 	var err error
 	if batch {
@@ -30,5 +33,18 @@ func (a *App) LogPush(batch bool, d event.Draft, b engine.Batch) {
 // LogWarning writes a warning into logs/thread.log as well as on stderr.
 func (a *App) LogWarning(format string, args ...any) {
 	a.Warn(format, args...)
-	jsonlog.OpenLog(a.Dir).Warn(format, args...)
+	if !IsURL(a.Dir) {
+		jsonlog.OpenLog(a.Dir).Warn(format, args...)
+	}
+}
+
+// LogWarningOf is LogWarning for one of many threads, and for the log alone.
+func LogWarningOf(dir, format string, args ...any) { jsonlog.OpenLog(dir).Warn(format, args...) }
+
+// LogInfo writes a line into logs/thread.log. A log that cannot be written keeps nobody
+// from anything.
+func (a *App) LogInfo(line string) {
+	if !IsURL(a.Dir) {
+		_ = jsonlog.OpenLog(a.Dir).Info("%s", line)
+	}
 }

@@ -63,6 +63,8 @@ func (p *Program) overviewPage() []byte {
 	m.items(exitCodes())
 	m.section("EXAMPLES")
 	m.literal(OverviewExamples)
+	m.section("SEE ALSO")
+	m.raw(".BR thread\\-filter (7),\n.BR thread\\-handlers (7)\n")
 	return m.Bytes()
 }
 
@@ -92,11 +94,11 @@ func (v *Verb) page() []byte {
 		}
 	}
 	p.section("EXIT STATUS")
-	p.items(exitCodes())
+	p.items(v.exitCodes(model))
 	p.section("EXAMPLES")
 	p.literal(v.Examples)
 	p.section("SEE ALSO")
-	p.raw(".BR thread (1)\n")
+	p.raw(".BR thread (1),\n.BR thread\\-filter (7),\n.BR thread\\-handlers (7)\n")
 	return p.Bytes()
 }
 
@@ -106,7 +108,7 @@ type manualPage struct{ bytes.Buffer }
 func newPage(name, summary string) *manualPage {
 	p := new(manualPage)
 	fmt.Fprintf(p, ".TH %s 1 \"\" \"thread %s\" \"thread\"\n.SH NAME\n%s \\- %s\n",
-		strings.ToUpper(name), roff(version()), roff(name), roff(summary))
+		strings.ToUpper(name), roff(Version()), roff(name), roff(summary))
 	return p
 }
 

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+
+	"thread/engine"
 	"thread/internal/dispatch"
 )
 
@@ -19,6 +22,19 @@ func (a *App) NotStarted(done string, err error) {
 		a.Warn("%s, but %v, and handlers cannot use it; %s", done, err, a.giveBack(foreign))
 	default:
 		a.LogWarning("%s, but no handler could be started: %v; run thread dispatch --thread %s", done, err, a.Dir)
+	}
+}
+
+// WarnUnpopped says on a terminal, where somebody watches, which handlers exited 0 the
+// last time and had popped nothing. Elsewhere nothing is looked at: it would cost every
+// push.
+func (a *App) WarnUnpopped(ctx context.Context, t *engine.Thread) {
+	if !IsTerminal(a.Stderr) {
+		return
+	}
+	consumers, _ := dispatch.Unpopped(ctx, t)
+	for _, c := range consumers {
+		a.Warn("the handler of consumer '%s' exited 0 without popping anything: call thread pop in it, or run thread subscribe --thread %s --consumer %s --replace -- CMD", c, ShellWord(a.Dir), ShellWord(c))
 	}
 }
 
@@ -40,4 +56,14 @@ func (a *App) aboutOwner(e *dispatch.OwnerError) *Failure {
 		fix += ", or if you trust everybody who can write there, add the line " + e.Path + " to " + list
 	}
 	return &Failure{Code: 1, What: e.Error(), Fix: fix}
+}
+
+// OwnDir is SetDir for what only the account may do that the thread belongs to: what it
+// does was chosen by whoever can write the thread.
+func (a *App) OwnDir(dir string) error {
+	err := a.SetDir("--thread", dir)
+	if err == nil && IsThread(a.Dir) {
+		err = dispatch.Own(a.Dir)
+	}
+	return err
 }

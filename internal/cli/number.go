@@ -21,7 +21,7 @@ func ParseLimit(s string) (int64, error) {
 	n, ok := ParseNumber(s)
 	if !ok || n == 0 {
 		return 0, UsageError(fmt.Sprintf("--limit %q is not a number from 1 to 9223372036854775807", s),
-			"give how many events to print at most")
+			"give how many at most")
 	}
 	return n, nil
 }

@@ -20,8 +20,11 @@ const flushBytes = 64 << 10
 // Output collects stdout and writes it in large pieces. Callers append whole
 // lines to buf and then call more.
 type Output struct {
-	W   io.Writer
-	Buf []byte
+	thread string // the thread that an object is about, of several; a member thread says it then
+
+	W    io.Writer
+	Buf  []byte
+	wide bool // much is written: a pipe has been made large
 }
 
 // reserve makes room for all that is collected, so that a page is not copied from
@@ -42,6 +45,10 @@ func (o *Output) Text(s string) error {
 func (o *Output) More() error {
 	if len(o.Buf) < flushBytes {
 		return nil
+	}
+	if !o.wide {
+		o.wide = true
+		widenPipe(o.W)
 	}
 	return o.Flush()
 }

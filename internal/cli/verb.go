@@ -12,7 +12,14 @@ type Verb struct {
 	Summary  string // one line, for the overview
 	Details  string // what the help says beyond the summary; may be empty
 	Examples string // lines of the Examples block
+	Exits    string // lines of an exit code and what it means here; see exitCodes
 	Grammar  func() Command
+
+	// Directories is what to do instead with a thread on a server, where the verb is for
+	// directories only.
+	Directories string
+	// Server is set where thread-net has a verb of that name for a thread on a server.
+	Server bool
 
 	// Errors are lines of the table of error words for the errors of packages that
 	// not every program links. They come before the others.
@@ -63,7 +70,9 @@ func NewProgram(name string, lists ...[]Entry) *Program {
 			case i < 0:
 				p.Entries = append(p.Entries, e)
 			case p.Entries[i].Name == e.Name:
-				p.Entries[i] = e
+				if e.Build != nil || p.Entries[i].Build == nil { // in whichever order they come
+					p.Entries[i] = e
+				}
 			default:
 				p.Entries = slices.Insert(p.Entries, i, e)
 			}

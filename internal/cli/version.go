@@ -8,9 +8,9 @@ var stamped string
 // devel is the version of a build that has none: clients look for three numbers.
 const devel = "0.0.0-devel"
 
-// version returns the version that was stamped, else the module's, or for a build
+// Version returns the version that was stamped, else the module's, or for a build
 // from a checkout devel, with the revision it was built from where that is known.
-func version() string {
+func Version() string {
 	if stamped != "" {
 		return stamped
 	}

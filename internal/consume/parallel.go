@@ -3,17 +3,20 @@ package consume
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"thread/engine"
+	"thread/internal/lanes"
 	"thread/internal/watch"
 )
 
 // runner is what carries deliveries out, each of its slots one at a time.
 type runner interface {
-	// run carries out a delivery in a slot and gives its result with ended, from any
-	// goroutine; then, when the slot can take another one, it calls free.
-	run(slot int, d engine.Delivery, ended func(engine.Result, error), free func())
+	// run carries out a delivery in a slot and returns its result. Where the slot cannot
+	// take another one yet, rest returns when it can. turn is nil where nobody is asked
+	// for it.
+	run(slot int, d *engine.Delivery, turn Turn) (r engine.Result, rest func(), err error)
 	// stop is called when nothing new is begun any more, and end when no slot is busy
 	// any more, either once or more.
 	stop()
@@ -23,12 +26,14 @@ type runner interface {
 // parallel has deliveries carried out side by side. One goroutine decides; slots carry
 // deliveries out; and one Step of the feed at a time stores what has come together
 // since the one before. So that slots do not wait for it, deliveries are kept in
-// reserve.
+// reserve, and a slot that is done takes the next one from there itself.
 type parallel struct {
 	*run
 	feed   *engine.ParallelFeed
 	runner runner
 
+	mu      sync.Mutex // what is below; the goroutine that decides has it except while it waits
+	ended   []ended    // not noted yet
 	free    []int
 	busy    int
 	reserve []engine.Delivery
@@ -43,22 +48,16 @@ type parallel struct {
 	ending   bool        // nothing new is begun
 	failed   error
 
-	ended   chan ended
+	waits  context.Context // of what waits for its turn
+	refuse context.CancelFunc
+	turned chan turned
+
+	slots   []chan held   // nil: not used yet
+	some    chan struct{} // something of ended is to be noted now
 	freed   chan int
 	stepped chan stepped
 	step    *engine.Step // under way
 	last    engine.Given
-}
-
-type held struct {
-	slot int
-	d    engine.Delivery
-}
-
-type ended struct {
-	d      engine.Delivery
-	result engine.Result
-	err    error
 }
 
 type stepped struct {
@@ -76,7 +75,7 @@ const (
 
 func (r *run) parallel(ctx context.Context) error {
 	feed, err := r.t.ParallelFeed(r.consumer, engine.ParallelPolicy{
-		Policy: engine.Policy{Limit: r.Batch, MaxAttempts: r.MaxAttempts, Backoff: r.backoff}, Key: r.Key, Window: r.Window,
+		Policy: engine.Policy{Limit: r.Batch, MaxAttempts: r.MaxAttempts, Backoff: r.backoff}, Key: r.Key, Fold: r.fold(), Window: r.Window,
 	})
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (r *run) parallel(ctx context.Context) error {
 	n := max(1, int(r.Parallel))
 	p := &parallel{
 		run: r, feed: feed, want: n, look: true, careful: make(map[int64]held),
-		ended: make(chan ended), freed: make(chan int), stepped: make(chan stepped, 1),
+		turned: make(chan turned), slots: make([]chan held, n), some: make(chan struct{}, 1), freed: make(chan int), stepped: make(chan stepped, 1),
 	}
 	for slot := range n {
 		p.free = append(p.free, n-1-slot)
@@ -94,12 +93,29 @@ func (r *run) parallel(ctx context.Context) error {
 	} else {
 		p.runner = &commands{r}
 	}
+	p.waits, p.refuse = context.WithCancel(context.Background())
+	defer p.refuse()
 	defer p.runner.end()
+	defer func() {
+		for _, s := range p.slots {
+			if s != nil {
+				close(s)
+			}
+		}
+	}()
 	return p.loop(ctx)
 }
 
+// fold makes one of the keys that have the same session lane (L-23).
+func (r *run) fold() func(string) string {
+	if r.Turns == nil {
+		return nil
+	}
+	return lanes.Session
+}
+
 func (p *parallel) loop(ctx context.Context) error {
-	w, err := watch.New(p.t.Dir())
+	w, err := p.t.Watch()
 	if err != nil && p.Mode == Follow {
 		return err
 	}
@@ -125,6 +141,8 @@ func (p *parallel) loop(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	done := ctx.Done()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for {
 		p.handOut()
 		p.begin()
@@ -144,59 +162,46 @@ func (p *parallel) loop(ctx context.Context) error {
 		if p.gather != nil && p.step == nil {
 			gather = p.gather.C
 		}
+		p.mu.Unlock()
 		select {
 		case <-gather:
+			p.wake()
 			p.gathered = true
 		case <-done:
+			p.wake()
 			done = nil
 			p.finish(nil)
-		case e := <-p.ended:
-			p.end(e)
+		case t := <-p.turned:
+			p.wake()
+			p.hasTurn(t)
+		case <-p.some:
+			p.wake()
 		case slot := <-p.freed:
-			p.free = append(p.free, slot)
-			p.busy--
-			if len(p.reserve) == 0 {
-				p.look = true
-			}
+			p.wake()
+			p.isFree(slot)
 		case s := <-p.stepped:
+			p.wake()
 			p.stored(s)
 		case <-written:
+			p.wake()
 			// Our own results are written, too: that is looked at only where somebody has
 			// nothing to do.
 			p.look = p.look || len(p.free) > 0
 		case <-timer.C:
+			p.wake()
 			p.look = p.look || until.IsZero() || !until.After(time.Now())
 		}
 	}
 }
 
-// handOut gives what is in reserve to free slots.
-func (p *parallel) handOut() {
-	for len(p.free) > 0 && len(p.reserve) > 0 && !p.ending {
-		d := p.reserve[0]
-		p.reserve = p.reserve[1:]
-		p.begun = append(p.begun, d.Number())
-		slot := p.take()
-		if d.Careful {
-			p.careful[d.Number()] = held{slot, d}
-			continue
-		}
-		p.start(slot, d)
+// wake is called when the goroutine that decides has waited.
+func (p *parallel) wake() {
+	p.mu.Lock()
+	for _, e := range p.ended {
+		p.end(e)
 	}
-}
-
-func (p *parallel) take() int {
-	slot := p.free[len(p.free)-1]
-	p.free = p.free[:len(p.free)-1]
-	p.busy++
-	return slot
-}
-
-func (p *parallel) start(slot int, d engine.Delivery) {
-	testPoint("begun")
-	go p.runner.run(slot, d,
-		func(r engine.Result, err error) { p.ended <- ended{d, r, err} },
-		func() { p.freed <- slot })
+	clear(p.ended)
+	p.ended = p.ended[:0]
 }
 
 // end notes a result.
@@ -209,6 +214,9 @@ func (p *parallel) end(e ended) {
 		p.account(&e.d, e.result)
 	}
 	p.outcomes = append(p.outcomes, engine.DeliveryResult{Number: e.d.Number(), Result: e.result})
+	if e.free {
+		p.isFree(e.slot)
+	}
 }
 
 // finish ends the run once what has begun is over.
@@ -217,6 +225,7 @@ func (p *parallel) finish(err error) {
 		p.failed = err
 	}
 	p.ending = true
+	p.refuse()
 	p.runner.stop()
 }
 
@@ -237,6 +246,9 @@ func (p *parallel) begin() {
 	q := &engine.Step{Results: p.outcomes, Begun: p.begun}
 	if !p.ending {
 		q.Begin, q.Reserve = len(p.free), max(0, p.want-len(p.reserve))
+		if p.Turns != nil {
+			q.Begin = 0
+		}
 	}
 	p.outcomes, p.begun, p.look, p.step = nil, nil, false, q
 	go func() {
@@ -270,8 +282,11 @@ func (p *parallel) stored(s stepped) {
 		if h, ok := p.careful[n]; ok {
 			delete(p.careful, n)
 			if s.err == nil {
-				p.start(h.slot, h.d)
+				p.start(h)
 				continue
+			}
+			if h.turn != nil {
+				h.turn.Done("")
 			}
 			p.free, p.busy = append(p.free, h.slot), p.busy-1
 		}
@@ -283,7 +298,7 @@ func (p *parallel) stored(s stepped) {
 			p.reserve = append(p.reserve, d)
 			continue
 		}
-		p.start(p.take(), d)
+		p.start(held{slot: p.take(), d: d})
 	}
 	starved := len(p.free) > 0 && len(p.reserve) == 0
 	p.reserve = append(p.reserve, s.given.Reserved...)
@@ -326,9 +341,9 @@ func (p *parallel) until() (time.Time, error) {
 // commands runs the command anew for each delivery.
 type commands struct{ r *run }
 
-func (c *commands) run(_ int, d engine.Delivery, ended func(engine.Result, error), free func()) {
-	ended(c.r.attempt(&d))
-	free()
+func (c *commands) run(_ int, d *engine.Delivery, turn Turn) (r engine.Result, rest func(), err error) {
+	r, err = c.r.attempt(d, turn)
+	return r, nil, err
 }
 
 func (c *commands) stop() {}

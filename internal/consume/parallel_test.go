@@ -109,41 +109,6 @@ func TestParallelFailures(t *testing.T) {
 	}
 }
 
-// A backlog of one key does not keep the only event of another one waiting.
-func TestParallelFairness(t *testing.T) {
-	th := newThread(t)
-	ds := make([]event.Draft, 50000)
-	for i := range ds {
-		ds[i] = event.Draft{Source: "many", Type: "t"}
-	}
-	ds[len(ds)-1].Source = "one"
-	if _, err := th.PushBatch(ctx, ds); err != nil {
-		t.Fatal(err)
-	}
-	f, err := th.ParallelFeed("c", engine.ParallelPolicy{Key: "source"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var q engine.Step
-	for delivered := 0; ; {
-		q.Begin = 2
-		g, err := f.Step(ctx, q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q = engine.Step{}
-		for _, d := range g.Begin {
-			if d.Key == "one" {
-				return
-			}
-			if delivered++; delivered > 1000 {
-				t.Fatal("a thousand events of one key are delivered, and not the one of the other")
-			}
-			q.Results = append(q.Results, engine.DeliveryResult{Number: d.Number()})
-		}
-	}
-}
-
 // workerScript is a worker in shell: it logs key and id, and does what the content of
 // an event says.
 const workerScript = `while IFS= read -r line; do

@@ -70,6 +70,14 @@ func (s *Signals) attach(p *os.Process) {
 	s.running = append(s.running, p)
 }
 
+// cameFirst is closed when the first signal has come.
+func (s *Signals) cameFirst() <-chan struct{} {
+	if s == nil {
+		return nil
+	}
+	return s.came
+}
+
 func (s *Signals) detach(p *os.Process) {
 	if s == nil {
 		return

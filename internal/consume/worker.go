@@ -2,17 +2,20 @@ package consume
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"thread/engine"
+	"thread/event"
 	"thread/internal/duration"
 )
 
@@ -35,11 +38,17 @@ type workers struct {
 }
 
 type worker struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Reader
-	pause time.Duration // before the next start
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	err    *stderr
+	line   []byte // memory for a line
+	append func(b []byte, e *event.Event) []byte
+	pause  time.Duration // before the next start
 }
+
+// keptLine is up to which length the memory for a line is used again.
+const keptLine = 64 << 10
 
 const (
 	firstPause   = 100 * time.Millisecond
@@ -54,23 +63,27 @@ func newWorkers(r *run, n int) *workers {
 	return &workers{r: r, slots: make([]worker, n), over: make(chan struct{})}
 }
 
-func (w *workers) run(slot int, d engine.Delivery, ended func(engine.Result, error), free func()) {
+func (w *workers) run(slot int, d *engine.Delivery, turn Turn) (result engine.Result, rest func(), err error) {
 	w.all.Add(1)
 	defer w.all.Done()
-	defer free()
+	turn = w.r.until(turn)
 	s := &w.slots[slot]
 	if s.cmd == nil {
-		if err := s.start(w.r); err != nil {
-			ended(engine.Result{}, err)
-			return
+		if err := s.start(w.r, turn); err != nil {
+			return engine.Result{}, nil, err
 		}
 	}
 	testPoint("running")
-	result, err := s.ask(&d)
+	said := s.err
+	over := w.r.watch(turn, s.cmd.Process)
+	result, err = s.ask(d)
+	over()
 	if err == nil {
 		s.pause = 0
-		ended(result, nil)
-		return
+		if result.Verdict == engine.Failed || result.Verdict == engine.Rejected {
+			result.Error = said.said(result.Error)
+		}
+		return result, nil, nil
 	}
 	state := s.kill(w.r)
 	result = engine.Result{Verdict: engine.Failed, ExitCode: -1, Error: err.Error()}
@@ -80,19 +93,32 @@ func (w *workers) run(slot int, d engine.Delivery, ended func(engine.Result, err
 			result.Verdict = engine.Returned
 		}
 	}
-	ended(result, nil)
-	s.pause = min(max(firstPause, 2*s.pause), longestPause)
-	timer := time.NewTimer(s.pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.over:
+	if w.r.isLost() {
+		result.Verdict = engine.Returned
 	}
+	result.Error = said.said(result.Error)
+	w.r.leave(said)
+	s.pause = min(max(firstPause, 2*s.pause), longestPause)
+	return result, func() {
+		timer := time.NewTimer(s.pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-w.over:
+		}
+	}, nil
 }
 
-func (s *worker) start(r *run) (err error) {
+func (s *worker) start(r *run, turn Turn) (err error) {
 	cmd := exec.Command(r.Command[0], r.Command[1:]...)
-	cmd.Stderr, cmd.Env = r.Stderr, r.baseEnvironment()
+	if s.err, err = r.newStderr(); err != nil {
+		return fmt.Errorf("%w: %w", ErrCommand, err)
+	}
+	cmd.Stderr, cmd.Env = s.err.writer, r.baseEnvironment()
+	if turn != nil {
+		cmd.Env = append(cmd.Env, turn.Environment()...)
+		ownGroup(cmd)
+	}
 	if s.in, err = cmd.StdinPipe(); err == nil {
 		var out io.ReadCloser
 		if out, err = cmd.StdoutPipe(); err == nil {
@@ -100,10 +126,12 @@ func (s *worker) start(r *run) (err error) {
 			err = cmd.Start()
 		}
 	}
+	s.err.started()
 	if err != nil {
+		r.leave(s.err)
 		return fmt.Errorf("%w: %w", ErrCommand, err)
 	}
-	s.cmd = cmd
+	s.cmd, s.append = cmd, r.AppendEvent
 	r.Signals.attach(cmd.Process)
 	return nil
 }
@@ -114,11 +142,20 @@ var errEnded = errors.New("the worker ended")
 // is of no use any more.
 func (s *worker) ask(d *engine.Delivery) (engine.Result, error) {
 	e := &d.Events[0]
+	s.err.forget()
+	if cap(s.line) > keptLine {
+		s.line = nil
+	}
+	s.line = append(s.append(s.line[:0], e), '\n')
 	// A worker that has ended is noticed when its answer is read.
-	_, _ = s.in.Write(append(e.AppendJSON(make([]byte, 0, len(e.Content)+256)), '\n'))
+	_, _ = s.in.Write(s.line)
 	var line []byte
 	for {
 		part, err := s.out.ReadSlice('\n')
+		if err == nil && line == nil {
+			line = part // valid until the next is read
+			break
+		}
 		line = append(line, part...)
 		if err == nil {
 			break
@@ -142,7 +179,24 @@ type answer struct {
 	Delay *string `json:"delay"`
 }
 
+// isOK reports whether a line is the answer that is nearly every one, with or without a
+// space behind colon and comma.
+func isOK(line []byte, id int64) bool {
+	var number [20]byte
+	for _, part := range [...][]byte{[]byte(`{"id":`), strconv.AppendInt(number[:0], id, 10), []byte(`,`), []byte(`"ok":`), []byte(`true}`)} {
+		rest, found := bytes.CutPrefix(bytes.TrimPrefix(line, []byte(" ")), part)
+		if !found {
+			return false
+		}
+		line = rest
+	}
+	return len(bytes.TrimSpace(line)) == 0
+}
+
 func parseAnswer(line []byte, id int64) (r engine.Result, err error) {
+	if isOK(line, id) {
+		return engine.Result{Verdict: engine.Succeeded}, nil
+	}
 	var a answer
 	refuse := func(why string) error {
 		shown := strings.TrimSpace(string(line))
@@ -230,6 +284,7 @@ func (w *workers) end() {
 				defer timer.Stop()
 				_, _ = io.Copy(io.Discard, s.out)
 				s.wait(w.r)
+				w.r.leave(s.err)
 			})
 		}
 	}

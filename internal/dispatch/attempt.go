@@ -49,8 +49,11 @@ func (s *supervisor) attempt(ctx context.Context, c *claim) (*waiter, error) {
 			return nil, err
 		}
 	}
-	h := &handler{dispatcher: s.dispatcher, due: c.due, file: c.record, standby: s.standby, hooks: s.hooks, orphans: beginRun()}
+	h := &handler{dispatcher: s.dispatcher, due: c.due, file: c.record, room: c.room, standby: s.standby, hooks: s.hooks, orphans: beginRun()}
 	defer h.orphans.end()
+	if c.lost != nil {
+		s.awaitStandby() // before its rest is ended; a new run has it later, in prepared
+	}
 	if c.lost != nil && c.lost.Manual {
 		// No run: what is left of it is ended, and the consumer is run as if it had not been.
 		h.rec = c.lost
@@ -58,8 +61,8 @@ func (s *supervisor) attempt(ctx context.Context, c *claim) (*waiter, error) {
 		if err == nil {
 			err = c.record.File().Truncate(0)
 		}
-		if c.lost = nil; err != nil || c.due.First == 0 {
-			c.drop()
+		if c.lost = nil; err != nil || c.due.First == 0 || c.due.Lane != "" && s.max != serverSlots {
+			c.drop() // in a lane it needs a place, which who looks next takes
 			return nil, err
 		}
 	}
@@ -71,13 +74,13 @@ func (s *supervisor) attempt(ctx context.Context, c *claim) (*waiter, error) {
 		s.noteRun(consumer, h.rec.note)
 		x, err = h.adopt(ctx)
 	} else {
-		n := note{State: stateRunning, RunID: newRunID(), StartedAt: time.Now(), EndedAt: c.note.EndedAt, Exit: c.note.Exit,
-			Seen: c.due.Newest, SeenRetried: c.due.Retried, streak: c.note.resumed()}
-		h.rec = &record{note: n, Consumer: consumer, From: c.due.Progress.From()}
+		n := note{State: stateRunning, RunID: newRunID(), StartedAt: time.Now().UTC(), EndedAt: c.note.EndedAt, Exit: c.note.Exit,
+			Seen: c.due.Newest, SeenRetried: c.due.Retried, Unpopped: c.note.Unpopped, streak: c.note.resumed()}
+		h.rec = &record{note: n, Consumer: consumer, From: c.due.Progress.From(), First: c.due.First, Popped: c.due.Progress.UpdatedAt, Log: s.logSize(consumer)}
 		h.acks = c.due.AckOnSuccess || os.Getenv(envAck) == ackOnSuccess
-		s.noteRun(consumer, n) // model: note
-		if err := writeRecord(c.record, h.rec); err != nil {
-			s.report(consumer, err)
+		h.prepared = func() {
+			s.awaitStandby()
+			s.noteRun(consumer, h.rec.note) // model: note
 		}
 		x, err = h.run(ctx)
 	}
@@ -100,6 +103,7 @@ func (s *supervisor) noteRun(consumer string, n note) {
 // conclude decides what follows a run (model: conclude).
 func (s *supervisor) conclude(ctx context.Context, c *claim, h *handler, x exit) (*waiter, error) {
 	consumer := c.due.Consumer
+	testPoint("ended")
 	n := h.rec.note
 	now := time.Now()
 	n.EndedAt, n.Exit = &now, x.text
@@ -117,6 +121,7 @@ func (s *supervisor) conclude(ctx context.Context, c *claim, h *handler, x exit)
 		newer, err = s.dueFor(ctx, consumer, h.rec.Seen)
 		e.fresh = newer.First != 0 || after.Retried != h.rec.SeenRetried
 	}
+	s.recordEnd(ctx, h, &n, e, x, after.Progress.From())
 	if s.hooks != nil && s.hooks.Ended != nil {
 		s.hooks.Ended(e.ok)
 	}
@@ -127,6 +132,13 @@ func (s *supervisor) conclude(ctx context.Context, c *claim, h *handler, x exit)
 	s.log.Info("supervise: consumer=%s run=%s ended: %s after %v, last_acked_id=%d", consumer, n.RunID, x.text,
 		now.Sub(n.StartedAt).Round(time.Millisecond), after.Progress.LastAcked)
 	n.Seen, n.SeenRetried = after.Newest, after.Retried
+	// Of an adopted run it is not known how it ended.
+	known := c.lost == nil && !e.moved && e.pending && e.ok
+	unpopped := known && after.Progress.UpdatedAt == h.rec.Popped && !s.windowed(ctx, consumer)
+	if unpopped && !n.Unpopped {
+		s.log.Warn("supervise: consumer=%s run=%s exited 0 without popping anything, so its events stay unread: %s", consumer, n.RunID, unpoppedFix)
+	}
+	n.Unpopped = unpopped
 	w, err := s.settle(c, n, e)
 	if err != nil {
 		s.report(consumer, err)

@@ -8,14 +8,14 @@ import (
 	"thread/lock"
 )
 
-// claim is the right to run a consumer's handler: its lock and a slot.
+// claim is the right to run a consumer's handler: its lock, and room for it.
 type claim struct {
 	due            engine.Due // what is unread
 	note           note       // what the last supervisor wrote
 	lost           *record    // a run whose supervisor was killed, to be dealt with first
 	lock           *lock.File
 	record         *lock.File
-	slot           *lock.File
+	room           *room
 	supervisorLock *lock.File // nil until the handler is dealt with
 }
 
@@ -28,7 +28,8 @@ const (
 	retrying             // a supervisor waits to retry it
 	notDue               // it need not run
 	noSlot               // every slot is held, and their holders look when they release them
-	recheck              // a slot was held for nothing meanwhile: look at every consumer again
+	noPlace              // every place in its lane is, and the same
+	recheck              // room was held for nothing meanwhile: look at every consumer again
 )
 
 // runRule decides, under the consumer's lock, whether it must run.
@@ -58,17 +59,19 @@ func (r *dispatcher) ruleNew(ctx context.Context, d engine.Due, n note) (bool, e
 //     only has had a <c>.lock that was deleted, and looks when it releases both
 //  2. ask <c>.busy, or return retrying: its holder is going to wait for <c>.lock
 //  3. look: must it run, or has a run lost its supervisor?
-//  4. take a slot
+//  4. take a place in its lane, and a slot
 //  5. if not: release both locks, and then repeat the step that failed
 //
 // Without step 5, an event whose own dispatch saw the lock held in steps 2 to 4
-// would be nobody's. The same goes for a slot that was in hand when the repeated
-// attempt found nothing to run: recheck.
+// would be nobody's. The same goes for room that was in hand when the repeated
+// attempt found nothing to run: recheck. A run that has lost its supervisor has its
+// place still: it needs a slot only.
 func (r *dispatcher) claim(ctx context.Context, consumer string, rule runRule) (*claim, claimResult, error) {
-	var slot *lock.File
+	var got *room
+	giveBack := false
 	fail := func(a claimResult, err error) (*claim, claimResult, error) {
-		if slot != nil {
-			release(slot)
+		if got != nil || giveBack {
+			got.release()
 			a = recheck
 		}
 		return nil, a, err
@@ -118,19 +121,30 @@ func (r *dispatcher) claim(ctx context.Context, consumer string, rule runRule) (
 			}
 			continue
 		}
-		if slot == nil {
-			slot, err = r.trySlot()
+		lane := c.due.Lane
+		if c.lost != nil {
+			lane = ""
 		}
-		if slot != nil {
-			c.lock, c.record, c.slot = l, record, slot
-			return c, claimed, nil
+		if got != nil && got.lane != lane { // it was changed
+			got.release()
+			got, giveBack = nil, true
+		}
+		why := claimed
+		if got == nil {
+			got, why, err = r.tryRoom(lane)
+		}
+		if got != nil {
+			if err = got.name(consumer); err == nil {
+				c.lock, c.record, c.room = l, record, got
+				return c, claimed, nil
+			}
 		}
 		back()
 		if err == nil {
-			slot, err = r.trySlot()
+			got, why, err = r.tryRoom(lane)
 		}
-		if slot == nil {
-			return fail(noSlot, err)
+		if got == nil || err != nil {
+			return fail(why, err)
 		}
 	}
 }
@@ -152,6 +166,6 @@ func (c *claim) drop() {
 	release(c.supervisorLock)
 	release(c.record)
 	release(c.lock)
-	release(c.slot)
-	c.supervisorLock, c.record, c.lock, c.slot = nil, nil, nil, nil
+	c.room.release()
+	c.supervisorLock, c.record, c.lock, c.room = nil, nil, nil, nil
 }

@@ -73,6 +73,7 @@ func LockConsumer(ctx context.Context, t *engine.Thread, consumer string) (*Cons
 	if os.Getenv(envDispatch) != wakeNone && Own(t.Dir()) == nil {
 		held.standby = newStandby(r)
 		held.standby.start()
+		held.standby.await()
 	}
 	return held, nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
+	"time"
 
 	"thread/engine"
 	"thread/internal/programs"
@@ -34,6 +36,9 @@ type dispatcher struct {
 	inherited map[string]*output // by run: outputs taken over from a killed supervisor
 	busyTries int                // how often a look is tried when the thread is busy, 0: until it is done
 	unwritten unwritten
+
+	taking    sync.Mutex
+	takeLater *time.Timer // asks the history to take what has ended; nil: nothing to take
 }
 
 // serverSlots is how many slots a server has: no bound, as its own is what counts.
@@ -110,11 +115,15 @@ func (r *dispatcher) due(ctx context.Context) ([]engine.Due, error) {
 }
 
 // dueFor looks at one consumer. One that is gone, or whose filter is broken, is
-// not due; the latter is logged.
+// not due, which is logged, nor is one without a handler.
 func (r *dispatcher) dueFor(ctx context.Context, consumer string, after int64) (engine.Due, error) {
 	d, err := retryBusy(ctx, r, func() (engine.Due, error) { return r.t.DueFor(ctx, consumer, after) })
 	if errors.Is(err, engine.ErrNoSubscription) {
 		return engine.Due{}, nil
+	}
+	if d.Pull {
+		d.First = 0 // nothing is started for it
+		return d, err
 	}
 	if err == nil && d.Err != nil {
 		r.logBroken(consumer, d.Err)

@@ -33,21 +33,24 @@
 //	              under supervision: a daemon that it leaves behind holds nothing
 //	<c>.turn      held by the process that has the ConsumerLock
 //	slots/<n>     one running handler each, n in [0, MaxHandlers)
+//	slots/<l>.<n> a place in the lane <l>, encoded: one running handler each of a
+//	              subscription that names the lane, n in [0, its limit). Inherited
+//	              by the handler as the tree lock is. It names the consumer
 //	.timer.lock   the process that waits for the next delayed event (timer.go)
 //
 // And one that is not in run/, which may be deleted while a handler runs:
 //
 //	logs/handlers/<c>.run   the record of a run, held together with <c>.lock
 //
-// They are taken in the order handler lock, record, supervisor lock, tree lock, slot.
+// They are taken in the order handler lock, record, supervisor lock, tree lock, place, slot.
 // Only the supervisor lock and, by its holder, handler lock and tree lock are waited
 // for, and their holders are brief.
 //
 // # Why no event is left behind
 //
 // A dispatch that comes after an event's commit starts the consumer, or sees one
-// of its locks or every slot held. So this must hold, and does: who releases a
-// lock or a slot looks again afterwards, at what was committed by then, and
+// of its locks, or every slot or every place in its lane held. So this must hold, and does: who releases a
+// lock, a slot or a place looks again afterwards, at what was committed by then, and
 // starts what it finds. Releasing is an explicit unlock: a descriptor that a
 // child has just inherited between fork and exec cannot prolong it. The notes in
 // <c>.json (see status) are advice. Without them a handler may run once too

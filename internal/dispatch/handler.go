@@ -21,10 +21,16 @@ type handler struct {
 	due     engine.Due
 	rec     *record
 	file    *lock.File // of the record
+	room    *room      // nil in a process that runs no handler
 	acks    bool
 	orphans *orphanScope
 	standby *standby // nil: nobody takes its output over
 	hooks   *Hooks   // nil in a supervisor
+	// prepared is called when all is ready for the start: it awaits the standby and
+	// notes the run. The record is written next.
+	prepared func()
+	adopted  bool  // it is not ours: what it printed is known from the log alone
+	bytes    int64 // else, how much it printed
 }
 
 // exit says how a handler ended.
@@ -35,6 +41,12 @@ type exit struct {
 	unknown bool   // nobody was there to be told; ok is decided by what it did
 	text    string // see State.LastExit
 }
+
+// Texts of exits, or their beginnings.
+const (
+	exitTimedOut = "timed out after "
+	exitAborted  = "aborted"
+)
 
 // unknownExit is the text of an exit of which nobody knows.
 const unknownExit = "exit unknown (its supervisor was killed)"
@@ -70,15 +82,19 @@ func (h *handler) run(ctx context.Context) (exit, error) {
 // meanwhile: it is waited for like one of our own. How it exited is known to nobody.
 func (h *handler) adopt(ctx context.Context) (exit, error) {
 	x := exit{unknown: true, killed: true, text: unknownExit}
+	h.adopted = true
 	if l := findLeader(h.rec); l != nil {
 		// model: adopt
-		h.log.Info("supervise: consumer=%s run=%s adopted pid=%d", h.due.Consumer, h.runID(), l.p.Pid)
 		out := h.inherited[h.runID()]
-		if reader := reopenOutput(h.rec); out == nil && reader != nil {
-			out = &output{reader: reader, log: outputLog(h.t.Dir(), h.due.Consumer)}
+		if out != nil {
+			defer out.awaitClosed()
+		}
+		if reader := reopenOutput(l.p.Pid, h.rec.Pipe); out == nil && reader != nil {
+			out = newOutput(reader, h.t.Dir(), h.due.Consumer)
 			out.begin()
 			defer out.close()
 		}
+		h.log.Info("supervise: consumer=%s run=%s adopted pid=%d", h.due.Consumer, h.runID(), l.p.Pid)
 		defer h.shareOutput(out)()
 		reason, stopped, err := h.watch(ctx, l.wait, l.terminate, l.kill, l.elapsed)
 		if err != nil {
@@ -123,18 +139,30 @@ func (h *handler) runIn(ctx context.Context, tree *treeLock) (exit, error) {
 	if err != nil {
 		return exit{}, err
 	}
-	defer out.close()
+	defer func() {
+		out.close()
+		h.bytes = out.bytes
+	}()
+	h.prepared()
+	// Before the start: killed right after it, the handler is found without its number
+	// noted, but not what it prints into, and its next line would end it.
+	h.rec.Pipe = out.inode()
+	if err := writeRecord(h.file, h.rec); err != nil {
+		h.report(h.due.Consumer, err)
+	}
 
 	cmd := exec.Command(shell, "-c", h.due.Handler)
 	cmd.Env = h.environment()
 	cmd.Stdout, cmd.Stderr = out.writer, out.writer
 	detach(cmd)
 	tree.attach(cmd)
+	h.room.attach(cmd)
 	start := time.Now()
 	if err := h.start(cmd); err != nil { // model: start
 		return exit{}, err
 	}
-	h.rec.PID, h.rec.Began, h.rec.Pipe = cmd.Process.Pid, beganAt(cmd.Process.Pid), out.inode()
+	testPoint("started")
+	h.rec.PID, h.rec.Began = cmd.Process.Pid, beganAt(cmd.Process.Pid)
 	if err := writeRecord(h.file, h.rec); err != nil {
 		h.report(h.due.Consumer, err) // killed now, it is not adopted but ended
 	}
@@ -227,9 +255,9 @@ func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran t
 	case <-ctx.Done():
 		return "", false, ctx.Err()
 	case <-limit:
-		reason = fmt.Sprintf("timed out after %v", h.due.Timeout)
+		reason = fmt.Sprintf(exitTimedOut+"%v", h.due.Timeout)
 	case <-abort:
-		reason = "aborted"
+		reason = exitAborted
 	case <-stop:
 		reason, stopped = "stopped with the server", true
 	}

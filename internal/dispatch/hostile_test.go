@@ -84,25 +84,6 @@ func TestLeftoverFloods(t *testing.T) {
 	}
 }
 
-// The pipe of such a process may never be found empty.
-func TestRestOfOutputEnds(t *testing.T) {
-	b := newBench(t)
-	o, err := b.r.openOutput("c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.copyRest(endless{})
-	o.close()
-	if _, size := b.outputOf("c"); size != maxPipe {
-		t.Errorf("%d bytes were kept, want %d", size, maxPipe)
-	}
-}
-
-// endless always has more to read.
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
-
 // When a handler with many children is killed, or its time is up, all of them are
 // ended: those in its process group, those that ignore SIGTERM, and those in sessions
 // of their own. Others are not held up.

@@ -100,16 +100,46 @@ func TestNoteCannotBeWritten(t *testing.T) {
 	}
 }
 
+// A note takes the place of one that is longer, or shorter, in the same file.
+func TestNoteInPlaceOfAnother(t *testing.T) {
+	b := newBench(t)
+	if err := b.r.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	var first os.FileInfo
+	for i, size := range []int{0, 3 * noteBytes, 10, 5 * noteBytes, 0} {
+		want := note{State: stateIdle, RunID: strconv.Itoa(i), Exit: strings.Repeat("x", size)}
+		if err := b.r.writeNote("c", want); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.r.readNote("c"); got.RunID != want.RunID || got.Exit != want.Exit {
+			t.Errorf("note %+v, want %+v", got, want)
+		}
+		info, err := os.Stat(b.r.notePath("c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = info
+		}
+		if !os.SameFile(first, info) || info.Size()%noteBytes != 0 {
+			t.Errorf("note %d is in another file, or of %d bytes", i, info.Size())
+		}
+	}
+}
+
 // While a consumer waits for its retry it holds no lock and no slot, others run,
 // and a push is left to the retry.
 func TestBackoffHoldsUpNobody(t *testing.T) {
 	b := newBench(t)
-	t.Setenv("DISPATCH_TEST_DELAY_MS", "2000") // for all that is looked at meanwhile
-	at := b.fifo("at")
+	// Its time is over when this test says so.
+	t.Setenv("DISPATCH_TEST_STOP_AT", "due")
+	t.Setenv("DISPATCH_TEST_MEET", b.path("meet"))
+	meeting, answer, at := b.fifo("meet"), b.fifo("meet.go"), b.fifo("at")
 	b.subscribe(engine.Subscription{Consumer: "bad", Handler: `echo run >> "$D/runs"; [ -e "$D/mended" ] || exit 1; ` + drain})
 	b.push("s")
 	b.dispatch(Options{MaxHandlers: 1})
-	b.awaitLog("consumer=bad runs again in 2s", 1)
+	meeting.line()
 	b.subscribe(engine.Subscription{Consumer: "good", Handler: drain + `; echo $n > "$D/at"`})
 	last := b.push("s")
 	b.dispatch(Options{MaxHandlers: 1})
@@ -123,6 +153,7 @@ func TestBackoffHoldsUpNobody(t *testing.T) {
 	if err := os.WriteFile(b.path("mended"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	answer.say()
 	b.awaitIdle()
 	if got := len(b.lines("runs")); got != 2 || b.acked("bad") != last {
 		t.Errorf("%d runs, acked %d; want 2 and %d", got, b.acked("bad"), last)
@@ -198,8 +229,7 @@ func TestOutputOfLeftovers(t *testing.T) {
 	if _, err := o.writer.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
-	o.copied = make(chan struct{})
-	close(o.copied) // as if the copying had been stopped before it read anything
+	o.begin()
 	o.close()
 	if got, err := os.ReadFile(OutputPath(b.t.Dir(), "c")); string(got) != text {
 		t.Errorf("%d bytes in the log, want %d: %v", len(got), len(text), err)

@@ -35,6 +35,15 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
+	if place := os.Getenv("DISPATCH_TEST_DIE_AT"); place != "" {
+		testPoint = func(point string) {
+			if point == place && os.Mkdir(os.Getenv("DISPATCH_TEST_DIED"), 0o700) == nil { // once
+				self, _ := os.FindProcess(os.Getpid())
+				self.Kill()
+				select {}
+			}
+		}
+	}
 	if deaths := os.Getenv("DISPATCH_TEST_DEATHS"); deaths != "" {
 		testPoint = func(point string) {
 			if point == "working" {

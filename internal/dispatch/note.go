@@ -39,6 +39,8 @@ type note struct {
 	Seen int64 `json:"seen"`
 	// SeenRetried is Due.Retried at the same moment.
 	SeenRetried int64 `json:"seen_retried,omitempty"`
+	// Unpopped says that the last run that ended exited 0 and had popped nothing.
+	Unpopped bool `json:"unpopped,omitempty"`
 	streak
 }
 
@@ -55,15 +57,20 @@ func (n *note) resumed() streak {
 // readNote returns the consumer's note, the zero note if there is none that can
 // be read.
 func (r *dispatcher) readNote(consumer string) note {
-	text, err := readFile(r.notePath(consumer))
-	if n, ok := r.unwritten.get(consumer, text); ok {
-		return n
+	for range 3 { // whoever is not the holder of a lock may look while it is being written
+		text, err := readFile(r.notePath(consumer))
+		if n, ok := r.unwritten.get(consumer, text); ok {
+			return n
+		}
+		var n note
+		if err != nil {
+			break
+		}
+		if json.Unmarshal(text, &n) == nil {
+			return n
+		}
 	}
-	var n note
-	if err != nil || json.Unmarshal(text, &n) != nil {
-		return note{}
-	}
-	return n
+	return note{}
 }
 
 // writeNote replaces the consumer's note. One that cannot be written, as on a full
@@ -76,7 +83,7 @@ func (r *dispatcher) writeNote(consumer string, n note) error {
 		return err
 	}
 	path := r.notePath(consumer)
-	if err := replaceFile(path, append(text, '\n')); err != nil {
+	if err := overwriteFile(path, append(text, '\n')); err != nil {
 		old, _ := readFile(path)
 		r.unwritten.keep(consumer, n, old)
 		return err
@@ -92,6 +99,35 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(f)
+}
+
+// noteBytes is how long a note is, or a multiple of it.
+const noteBytes = 512
+
+// overwriteFile writes text, which is JSON, into the file in one write, so that who
+// reads it, or comes after a kill, finds what was there or what is now: spaces keep its
+// length. A file that cannot be written so is replaced. To replace one that is there
+// makes ext4 write the new one to the disk at once, which takes milliseconds where the
+// disk is busy, and a handler waits for it.
+func overwriteFile(path string, text []byte) error {
+	pad := func(size int) {
+		if n := size - len(text); n > 0 {
+			text = append(append(text[:len(text)-1], bytes.Repeat([]byte{' '}, n)...), '\n')
+		}
+	}
+	pad((len(text) + noteBytes - 1) / noteBytes * noteBytes)
+	f, err := os.OpenFile(path, os.O_WRONLY|lock.NoFollow|lock.NoWait, 0)
+	if err != nil {
+		return replaceFile(path, text)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 128*noteBytes {
+		return replaceFile(path, text)
+	}
+	pad(int(info.Size()))
+	_, err = f.WriteAt(text, 0)
+	return err
 }
 
 func replaceFile(path string, text []byte) error {

@@ -1,8 +1,6 @@
 package dispatch
 
 import (
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +8,7 @@ import (
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
+	"thread/internal/pipe"
 	"thread/lock"
 )
 
@@ -20,19 +19,17 @@ const (
 	outputDays      = 28
 )
 
-// maxPipe is more than a pipe holds: 64 KiB, or what a handler asks for, which Linux
-// grants up to 1 MiB.
-const maxPipe = 1 << 20
-
 // output carries what a handler prints to logs/handlers/<c>.log. The supervisor
 // reads it from a pipe, so that it is the only writer of the file and can
 // rotate it.
 type output struct {
 	writer *os.File // the handler's stdout and stderr
 	reader *os.File
+	dir    string // of the thread
 	log    *lumberjack.Logger
-	bytes  int64         // how much the copying has written
-	copied chan struct{} // closed when the copying has ended; nil before it starts
+	bytes  int64      // how much the copying has written
+	copy   *pipe.Copy // nil before it starts
+	closed chan struct{}
 }
 
 // OutputPath returns the log of a consumer's handler.
@@ -40,12 +37,19 @@ func OutputPath(dir, consumer string) string {
 	return filepath.Join(dir, "logs", "handlers", lock.Name(consumer)+".log")
 }
 
+// makeOutputDir makes logs/handlers where it is gone, but not the thread's directory.
+func (r *dispatcher) makeOutputDir() error {
+	logs := filepath.Join(r.t.Dir(), "logs")
+	if err := lock.Mkdir(logs); err != nil {
+		return err
+	}
+	return lock.Mkdir(filepath.Join(logs, "handlers"))
+}
+
 func (r *dispatcher) openOutput(consumer string) (*output, error) {
 	path := OutputPath(r.t.Dir(), consumer)
-	for _, dir := range []string{filepath.Dir(filepath.Dir(path)), filepath.Dir(path)} {
-		if err := lock.Mkdir(dir); err != nil {
-			return nil, err
-		}
+	if err := r.makeOutputDir(); err != nil {
+		return nil, err
 	}
 	// lumberjack opens it at the first line, and then its owner is its creator's.
 	if f, err := lock.Create(path, os.O_WRONLY|lock.NoFollow|lock.NoWait); err == nil {
@@ -57,7 +61,13 @@ func (r *dispatcher) openOutput(consumer string) (*output, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &output{writer: writer, reader: reader, log: outputLog(r.t.Dir(), consumer)}, nil
+	o := newOutput(reader, r.t.Dir(), consumer)
+	o.writer = writer
+	return o, nil
+}
+
+func newOutput(reader *os.File, dir, consumer string) *output {
+	return &output{reader: reader, dir: dir, log: outputLog(dir, consumer), closed: make(chan struct{})}
 }
 
 func outputLog(dir, consumer string) *lumberjack.Logger {
@@ -71,49 +81,42 @@ func (o *output) started() {
 }
 
 // begin begins the copying.
-func (o *output) begin() {
-	o.copied = make(chan struct{})
-	go func() {
-		defer close(o.copied)
-		o.copy(o.reader)
-	}()
-}
+func (o *output) begin() { o.copy = pipe.Start(o.reader, o) }
 
-// copy reads until the pipe ends, the deadline passes or there is nothing to
-// read. It goes on reading when the log cannot be written, or the handler would
-// stop at a full pipe.
-func (o *output) copy(from io.Reader) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		if n > 0 {
-			_, _ = o.log.Write(buf[:n]) // a full disk must not stop the handler
-			o.bytes += int64(n)
-		}
-		if err != nil {
-			return
-		}
+// Write is for the copying.
+func (o *output) Write(p []byte) (int, error) {
+	o.bytes += int64(len(p))
+	if _, err := os.Stat(o.dir); err == nil { // lumberjack would bring a deleted thread back
+		_, _ = o.log.Write(p) // a full disk must not stop the handler
 	}
+	return len(p), nil
 }
 
 // close writes what the handler has printed and closes the log. A process that
 // the handler left behind may have the pipe open for ever, so the end of the
-// pipe is not waited for: the copying is stopped, and then what is in the pipe is
-// read. Such a process gets SIGPIPE or EPIPE when it prints later.
+// pipe is not waited for. Such a process gets SIGPIPE or EPIPE when it prints later.
 func (o *output) close() {
-	if o.copied == nil {
+	defer close(o.closed)
+	if o.copy == nil {
 		o.writer.Close()
+		o.reader.Close()
 	} else {
-		_ = o.reader.SetReadDeadline(time.Unix(1, 0))
-		<-o.copied
-		_ = o.reader.SetReadDeadline(time.Time{})
-		o.copyRest(ready{o.reader})
+		o.copy.Close()
 	}
-	o.reader.Close()
 	o.log.Close()
 	// Otherwise the log has not been rotated.
 	if info, err := os.Stat(o.log.Filename); err == nil && info.Size() <= o.bytes {
 		removeCopies(o.log.Filename)
+	}
+}
+
+// awaitClosed waits for an end of the copying that is near.
+func (o *output) awaitClosed() {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-o.closed:
+	case <-timer.C:
 	}
 }
 
@@ -136,29 +139,3 @@ func removeCopies(path string) {
 
 // lumberjackTime is how lumberjack names a copy.
 const lumberjackTime = "2006-01-02T15-04-05.000"
-
-// copyRest is copy of what a pipe held when its handler ended. What a process that
-// was left behind goes on to print may have no end.
-func (o *output) copyRest(from io.Reader) { o.copy(io.LimitReader(from, maxPipe)) }
-
-var errNothingReady = errors.New("nothing to read")
-
-// ready reads what a pipe holds at the moment and does not wait for more.
-type ready struct{ f *os.File }
-
-func (r ready) Read(p []byte) (n int, err error) {
-	conn, err := r.f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	if cerr := conn.Read(func(fd uintptr) bool {
-		n, err = readNow(fd, p)
-		return true
-	}); cerr != nil {
-		return 0, cerr
-	}
-	if err == nil && n <= 0 {
-		err = io.EOF
-	}
-	return max(n, 0), err
-}

@@ -5,6 +5,11 @@ import "errors"
 func (r *dispatcher) ping(byte, string) bool           { return false }
 func (r *dispatcher) sendTo(string, byte, string) bool { return false }
 
+// SocketAddress returns an error.
+func SocketAddress(string, string) (address string, done func(), err error) {
+	return "", nil, errors.ErrUnsupported
+}
+
 // Pings is the receiving end of a thread's pings, which Windows does not have.
 type Pings struct{}
 

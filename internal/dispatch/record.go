@@ -18,10 +18,13 @@ import (
 type record struct {
 	note
 	Consumer string `json:"consumer"`
-	From     int64  `json:"from"`            // progress at the start
-	PID      int    `json:"pid,omitempty"`   // the handler's first process; 0 until it is known
-	Began    uint64 `json:"began,omitempty"` // when that was started, in the system's own count: tells it from another one of its number
-	Pipe     uint64 `json:"pipe,omitempty"`  // the inode of what it prints into
+	From     int64  `json:"from"`             // progress at the start
+	First    int64  `json:"first,omitempty"`  // the first unread event at the start
+	Popped   string `json:"popped,omitempty"` // when the consumer had popped or acked last, at the start
+	Log      int64  `json:"log,omitempty"`    // where in the log what it prints begins
+	PID      int    `json:"pid,omitempty"`    // the handler's first process; 0 until it is known
+	Began    uint64 `json:"began,omitempty"`  // when that was started, in the system's own count: tells it from another one of its number
+	Pipe     uint64 `json:"pipe,omitempty"`   // the inode of what it prints into
 	// Manual says that it is no handler but a process that has the ConsumerLock: what is
 	// left of it is ended and counts as no run.
 	Manual bool `json:"turn,omitempty"`
@@ -36,7 +39,7 @@ func (r *dispatcher) tryRecord(consumer string) (*lock.File, error) {
 	path := r.recordPath(consumer)
 	l, err := lock.Try(path, lock.Exclusive)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		if err := r.makeOutputDir(); err != nil {
 			return nil, err
 		}
 		l, err = lock.Try(path, lock.Exclusive)
@@ -52,6 +55,27 @@ func readRecord(l *lock.File) *record {
 		return nil
 	}
 	return &rec
+}
+
+// records returns those of all runs of handlers that are not settled, whoever has their
+// locks.
+func (r *dispatcher) records() (list []*record) {
+	dir := filepath.Dir(r.recordPath("c"))
+	entries, _ := os.ReadDir(dir) // none when nothing has run
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".run" {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(dir, e.Name()), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
+		if err != nil {
+			continue // gone
+		}
+		if rec := readRecord(lock.FromFile(f)); rec != nil && !rec.Manual {
+			list = append(list, rec)
+		}
+		f.Close()
+	}
+	return list
 }
 
 // writeRecord replaces the content in place, as the lock is on the file. A reader

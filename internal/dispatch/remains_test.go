@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -145,6 +146,7 @@ func TestRunDeleted(t *testing.T) {
 			b.dispatch(Options{})
 			first := at.numbers()
 			b.awaitLog("standby pid=", 1)
+			b.awaitLog(" started pid=", 1) // its supervisor may be slower than the handler
 			if err := os.RemoveAll(b.r.run); err != nil {
 				t.Fatal(err)
 			}
@@ -274,4 +276,95 @@ func holdConsumer(dir, consumer string) error {
 	fmt.Println(worker.Process.Pid)
 	time.Sleep(time.Hour) // killed before
 	return nil
+}
+
+// A supervisor that is killed before it has noted which process the handler is: the
+// handler goes on, and what it prints is kept.
+func TestKilledBeforeHandlerIsNoted(t *testing.T) {
+	b := newBench(t)
+	at, leave := b.fifo("at"), b.fifo("leave")
+	t.Setenv("DISPATCH_TEST_DIE_AT", "started")
+	t.Setenv("DISPATCH_TEST_DIED", b.path("died"))
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo $$ > "$D/at"; read x < "$D/leave"; echo said; ` + drain})
+	last := b.push("s")
+	b.dispatch(Options{})
+	b.awaitLog(fmt.Sprint("adopted pid=", at.numbers()[0]), 1)
+	leave.say()
+	b.awaitIdle()
+	if got := b.acked("c"); got != last {
+		t.Errorf("acked %d, want %d", got, last)
+	}
+	if out, err := os.ReadFile(OutputPath(b.t.Dir(), "c")); string(out) != "said\n" {
+		t.Errorf("the output is %q, %v", out, err)
+	}
+	if strings.Contains(b.log(), "runs again in") {
+		t.Errorf("a handler that went on is no failure:\n%s", b.log())
+	}
+}
+
+// A handler that kills its supervisor each time does not spin, and is stopped
+// like any that fails.
+func TestHandlerKillsSupervisor(t *testing.T) {
+	b := newBench(t)
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo run >> "$D/runs"; echo $$ >> "$D/pids"; kill -9 $PPID; exit 3`})
+	b.push("s")
+	b.dispatch(Options{})
+	b.awaitLog("[ERROR] supervise: consumer=c stalled after 5 failed runs", 1)
+	b.awaitIdle()
+	if got := b.lines("runs"); len(got) != maxTries {
+		t.Errorf("%d runs, want %d", len(got), maxTries)
+	}
+	for _, pid := range b.lines("pids") {
+		if n, err := strconv.Atoi(pid); err != nil || alive(n) {
+			t.Errorf("handler %s is alive: %v", pid, err)
+		}
+	}
+	if s := b.state("c"); !s.Stalled || s.Failures != maxTries {
+		t.Errorf("state %+v", s)
+	}
+}
+
+// A thread that is deleted stays so, whatever comes late: who looks for a consumer's
+// record, and what its handler prints.
+func TestDeletedStaysDeleted(t *testing.T) {
+	b := newBench(t)
+	o, err := b.r.openOutput("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	gone := func(when string) {
+		t.Helper()
+		if _, err := os.Lstat(b.t.Dir()); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("%s: %v", when, err)
+		}
+	}
+	// Only logs/ is deleted: it comes back.
+	if err := os.RemoveAll(filepath.Join(b.t.Dir(), "logs")); err != nil {
+		t.Fatal(err)
+	}
+	record, err := b.r.tryRecord("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(record)
+	if _, err := o.Write([]byte("one\n")); err != nil || b.read("thread/logs/handlers/c.log") != "one\n" {
+		t.Errorf("%q, %v", b.read("thread/logs/handlers/c.log"), err)
+	}
+	o.log.Close() // as a rotation does
+	if err := os.RemoveAll(b.t.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.r.tryRecord("c"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record of a deleted thread: %v", err)
+	}
+	gone("after the record")
+	if n, err := o.Write([]byte("two\n")); n != 4 || err != nil {
+		t.Errorf("the handler is held up: %d, %v", n, err)
+	}
+	gone("after the output")
+	if _, err := b.r.openOutput("c"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the output of a deleted thread: %v", err)
+	}
+	gone("after another output")
 }

@@ -223,9 +223,10 @@ type Standby struct{ s *standby }
 
 // StartStandby starts it. warn is called when there is none.
 func StartStandby(warn func(format string, args ...any) error) *Standby {
-	g := &Standby{&standby{warn: warn, debug: func(string, ...any) error { return nil }, exited: make(chan struct{}),
+	g := &Standby{&standby{warn: warn, debug: func(string, ...any) error { return nil }, tried: make(chan struct{}), exited: make(chan struct{}),
 		args: []string{superviseVerb, modeServerStandby}}}
 	g.s.start()
+	g.s.await()
 	return g
 }
 
@@ -260,7 +261,7 @@ func runServerStandby(ctx context.Context, parent int) error {
 			continue // there is a successor
 		}
 		s := newSupervisor(r)
-		s.lost = state.consumersIn(r.t.Dir())
+		s.lost = r.lostConsumers(&state)
 		due, err := r.due(ctx)
 		if err == nil && len(due) == 0 && len(s.lost) == 0 {
 			continue

@@ -22,7 +22,7 @@ import (
 
 // toil is the handler of the soak test: it pops a few events at a time, notes
 // each delivery, acks as it goes, and crashes now and then. It also notes when
-// it is not alone.
+// it is not alone, or not in a lane of one place.
 func toil() error {
 	thread, err := engine.Open(os.Getenv(envDir))
 	if err != nil {
@@ -43,6 +43,13 @@ func toil() error {
 		return note("violations", "%s: %v\n", consumer, err)
 	}
 	defer alone.Close()
+	if name := os.Getenv("LANE"); name != "" {
+		place, err := lock.Try(dir+"/lane-"+name, lock.Exclusive)
+		if err != nil {
+			return note("violations", "%s in lane %s: %v\n", consumer, name, err)
+		}
+		defer place.Close()
+	}
 	if err := note("runs", "%s\n", consumer); err != nil {
 		return err
 	}
@@ -102,7 +109,7 @@ func TestSoak(t *testing.T) {
 	s := &soak{bench: newBench(t), sources: []string{"north", "east", "south", "west"}, events: map[int64]string{}, kills: map[string]int{}}
 	for i, source := range s.sources {
 		where := "source = '" + source + "'"
-		s.subscribe(engine.Subscription{Consumer: source, Filter: &where, Handler: `"$T" toil "$THREAD_DIR"`})
+		s.subscribe(engine.Subscription{Consumer: source, Filter: &where, Handler: `LANE=cron "$T" toil "$THREAD_DIR"`, Lane: "cron"})
 		s.subscribe(engine.Subscription{Consumer: fmt.Sprint("all", i), Handler: `"$T" toil "$THREAD_DIR"; exit $?`})
 	}
 	s.storm(length/2, length/2-length/8, true)
@@ -111,7 +118,7 @@ func TestSoak(t *testing.T) {
 	s.check("with the last kill after the last push")
 	t.Logf("%d events, %d runs, %d deliveries, killed: %v", len(s.events), len(s.lines("runs")), strings.Count(s.read("delivered"), "\n"), s.kills)
 	if v := s.read("violations"); v != "" {
-		t.Errorf("two handlers of one consumer: %s", v)
+		t.Errorf("two handlers of one consumer, or in the lane cron: %s", v)
 	}
 }
 
@@ -147,9 +154,11 @@ func (s *soak) storm(pushing, killing time.Duration, dispatches bool) {
 	all.Wait()
 }
 
-// killOne kills a process of the thread. Without dispatches, it spares them and
-// the supervisors that they have only just started, which have no standby yet:
-// what only one process knows is lost with it.
+// killOne kills a process of the thread, and waits until it is dead: the next one may
+// be its standby, or the one that it stands by for, and who has both killed at once has
+// nobody left. Without dispatches, it spares them and the supervisors that they have
+// only just started, which have no standby yet: what only one process knows is lost
+// with it.
 func (s *soak) killOne(dispatches bool) {
 	list, err := processes(s.t.Dir(), superviseVerb, "dispatch", "toil")
 	if err != nil {
@@ -170,6 +179,9 @@ func (s *soak) killOne(dispatches bool) {
 		}
 		if unix.Kill(p.pid, unix.SIGKILL) == nil {
 			s.kills[strings.TrimSpace(p.verb+" "+p.mode)]++
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			awaitDeath(ctx, p.pid)
+			cancel()
 		}
 		return
 	}

@@ -22,6 +22,8 @@ type standby struct {
 	warn  func(format string, args ...any) error
 	debug func(format string, args ...any) error
 
+	tried chan struct{} // closed when the first one was started, or could not be
+
 	mu       sync.Mutex
 	link     *link         // nil: there is none
 	dirs     []string      // what every standby is sent when it starts
@@ -41,16 +43,24 @@ type standbyRun struct {
 
 // newStandby returns the standby of a supervisor, not started yet.
 func newStandby(r *dispatcher) *standby {
-	return &standby{warn: r.log.Warn, debug: r.log.Debug, exited: make(chan struct{}),
+	return &standby{warn: r.log.Warn, debug: r.log.Debug, tried: make(chan struct{}), exited: make(chan struct{}),
 		args: []string{superviseVerb, modeStandby, "-thread", r.t.Dir(), "-max", strconv.Itoa(r.max), "-takeovers", strconv.Itoa(r.takeovers)}}
 }
 
-// start starts the first one, before anything is done that would have to be
-// taken over.
+// start begins to start the first one, and returns at once: to start a process takes
+// about as long as to prepare a handler. Whoever does what would have to be taken over
+// awaits it before.
 func (s *standby) start() {
-	cmd, err := s.launch()
-	go s.restart(cmd, err)
+	go func() {
+		cmd, err := s.launch()
+		close(s.tried)
+		s.restart(cmd, err)
+	}()
 }
+
+// await returns when the first standby has been started, or could not be, after a call
+// of start.
+func (s *standby) await() { <-s.tried }
 
 // restart replaces the standby until the supervisor is done.
 func (s *standby) restart(cmd *exec.Cmd, err error) {
@@ -257,10 +267,22 @@ func (r *dispatcher) runStandby(ctx context.Context, parent int) error {
 	}
 	r.takeovers++
 	s := newSupervisor(r) // model: takeover
-	s.lost = state.consumersIn(r.t.Dir())
+	s.lost = r.lostConsumers(&state)
 	err = s.work(ctx)
 	outputs.Wait()
 	return err
+}
+
+// lostConsumers returns the consumers whose handlers have lost their supervisor, or had
+// ended when it was killed and are not settled, by their records.
+func (r *dispatcher) lostConsumers(state *standbyState) []string {
+	list := state.consumersIn(r.t.Dir())
+	for _, rec := range r.records() {
+		if !slices.Contains(list, rec.Consumer) {
+			list = append(list, rec.Consumer) // a claim finds out
+		}
+	}
+	return list
 }
 
 // consumersIn returns the consumers whose handlers run in the directory.
@@ -281,7 +303,7 @@ func (r *dispatcher) copyOutputs(runs map[string]*standbyRun) *sync.WaitGroup {
 		if run.output == nil || run.Dir != r.t.Dir() {
 			continue
 		}
-		o := &output{reader: run.output, log: outputLog(run.Dir, run.Consumer)}
+		o := newOutput(run.output, run.Dir, run.Consumer)
 		o.begin()
 		if r.inherited == nil {
 			r.inherited = map[string]*output{}

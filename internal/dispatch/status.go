@@ -28,6 +28,9 @@ type State struct {
 	// Left is set when the server that ran the handler was told to end: the next push
 	// or server runs it again.
 	Left bool
+	// Unpopped is set when the last run exited 0 and had popped nothing: its events stay
+	// unread.
+	Unpopped bool
 	// Interrupted is set when the supervisor was killed while the handler ran or
 	// waited for a retry, and nobody has taken over yet.
 	Interrupted bool
@@ -47,7 +50,7 @@ func Status(t *engine.Thread, consumer string) (State, error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return State{}, err
 	}
-	s := State{LastExit: n.Exit, LastExitAt: n.EndedAt, Failures: n.Failures}
+	s := State{LastExit: n.Exit, LastExitAt: n.EndedAt, Failures: n.Failures, Unpopped: n.Unpopped}
 	s.Stalled, s.Stopped, s.Left = n.State == stateStalled, n.State == stateStopped, n.State == stateLeft
 	switch {
 	case n.State == stateRunning && supervised:

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"time"
 
 	"thread/engine"
+	"thread/internal/lanes"
 	"thread/lock"
 )
 
@@ -26,6 +28,7 @@ type supervisor struct {
 	first          bool // the look that answers a push: see next
 	standby        *standby
 	standbyStarted bool
+	looked         func()   // called once, after the first look; may be nil
 	ready          *os.File // tells a dispatch that it was handed over, nil when it is or nobody waits
 	hooks          *Hooks   // nil in a process of its own
 }
@@ -111,6 +114,7 @@ func (s *supervisor) await(ctx context.Context, again <-chan time.Time) error {
 		}
 		return e.err
 	case <-due:
+		testPoint("due")
 		c, err := s.resume(ctx, s.nextRetry())
 		if c != nil {
 			s.run(ctx, c)
@@ -133,18 +137,31 @@ func (s *supervisor) run(ctx context.Context, c *claim) {
 		w, err := s.attempt(ctx, c)
 		s.ended <- ended{c.due.Consumer, w, err}
 	}()
+	runtime.Gosched() // the handler is prepared before the look that follows
 }
 
-// startStandby starts the standby before anything is done that would have to be taken
-// over.
+// startStandby starts the standby, which each attempt awaits before it does what would
+// have to be taken over.
 func (s *supervisor) startStandby(ctx context.Context) {
 	if s.standbyStarted {
 		return
 	}
 	s.standbyStarted = true
 	s.standby.start() // model: standby
-	s.confirm()
-	wait(ctx, takeoverDelay(s.takeovers))
+	if s.ready != nil || s.takeovers > 0 {
+		s.standby.await()
+		s.confirm()
+		wait(ctx, takeoverDelay(s.takeovers))
+		testPoint("working")
+	}
+}
+
+// awaitStandby returns when there is somebody who takes over, be it of this supervisor
+// or of the server that it belongs to.
+func (s *supervisor) awaitStandby() {
+	if s.standby != nil {
+		s.standby.await()
+	}
 	testPoint("working")
 }
 
@@ -155,8 +172,13 @@ func (s *supervisor) leave() {
 	}
 }
 
-// handedOver lets the dispatch go that has started this process.
+// handedOver lets the dispatch go that has started this process, when the first look is
+// over.
 func (s *supervisor) handedOver() {
+	if s.looked != nil {
+		s.looked()
+		s.looked = nil
+	}
 	if s.ready != nil {
 		s.confirm()
 		s.ready.Close()
@@ -193,7 +215,7 @@ func wait(ctx context.Context, d time.Duration) {
 
 // next claims and runs the consumers that have to run, in the order of
 // subscription, until a look at all of them that has begun after the call finds
-// none, there is no slot, or a server has taken it upon itself to look.
+// none that there is room for, or a server has taken it upon itself to look.
 //
 // The first look of a process that a push has started answers that push: also what
 // was left to the next push runs.
@@ -206,6 +228,7 @@ func (s *supervisor) next(ctx context.Context) error {
 		s.queue = append(s.queue, engine.Due{Subscription: engine.Subscription{Consumer: consumer}})
 	}
 	s.lost = nil
+	visited := map[string]bool{} // lanes
 	for fresh := false; ; {
 		for len(s.queue) > 0 {
 			d := s.queue[0]
@@ -222,6 +245,11 @@ func (s *supervisor) next(ctx context.Context) error {
 					s.log.Info("dispatch: consumer=%s waits for a slot, with up to %d after it: %d handlers are running", d.Consumer, len(s.queue)-1, s.max)
 				}
 				return nil
+			case a == noPlace:
+				if first {
+					s.log.Info("dispatch: consumer=%s waits for a place in lane %s, which has %d", d.Consumer, d.Lane, lanes.DefaultLimit(d.Lane))
+				}
+				s.queueHolders(d.Lane, visited)
 			case a == recheck:
 				fresh = false
 			case a == claimed:
@@ -257,6 +285,18 @@ func (s *supervisor) next(ctx context.Context) error {
 		if len(s.queue) > 0 {
 			testPoint("looked")
 		}
+	}
+}
+
+// queueHolders queues those who have the places in a lane, once for each lane: should
+// supervisor and standby of one have been killed, nobody else would look when it ends.
+func (s *supervisor) queueHolders(lane string, visited map[string]bool) {
+	if visited[lane] {
+		return
+	}
+	visited[lane] = true
+	for _, consumer := range s.inLane(lane) {
+		s.queue = append(s.queue, engine.Due{Subscription: engine.Subscription{Consumer: consumer, Lane: lane}})
 	}
 }
 
@@ -314,7 +354,7 @@ func (s *supervisor) nextRetry() (consumer string) {
 }
 
 // resume claims a consumer again that waits, when its time has come. It
-// returns nil if that need not run any more, or if there is no slot for it.
+// returns nil if that need not run any more, or if there is no room for it.
 func (s *supervisor) resume(ctx context.Context, consumer string) (*claim, error) {
 	w := s.waiting[consumer]
 	delete(s.waiting, consumer)
@@ -340,11 +380,14 @@ func (s *supervisor) resume(ctx context.Context, consumer string) (*claim, error
 		c.due.Consumer = consumer
 	}
 	if err == nil && c.due.First != 0 {
-		c.slot, err = s.trySlot()
+		c.room, _, err = s.tryRoom(c.due.Lane)
 	}
-	if c.slot == nil {
-		// No slot: the supervisors that hold them find this consumer due, with
-		// its streak in the note. Not due: another look follows.
+	if c.room != nil && err == nil {
+		err = c.room.name(consumer)
+	}
+	if c.room == nil || err != nil {
+		// No room: the supervisors that have it find this consumer due, with
+		// its streak in the note. In any case another look follows.
 		c.drop()
 		return nil, err
 	}

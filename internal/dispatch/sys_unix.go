@@ -108,19 +108,6 @@ func readyFile() *os.File {
 	return os.NewFile(readyFD, "ready")
 }
 
-func readNow(fd uintptr, p []byte) (int, error) {
-	for {
-		n, err := syscall.Read(int(fd), p)
-		switch err {
-		case syscall.EINTR:
-			continue
-		case syscall.EAGAIN:
-			return 0, errNothingReady
-		}
-		return n, err
-	}
-}
-
 func terminateGroup(cmd *exec.Cmd) { syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 func killGroup(cmd *exec.Cmd)      { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 

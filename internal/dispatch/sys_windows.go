@@ -27,8 +27,6 @@ func withReady(*exec.Cmd) (func(time.Duration) (bool, bool), error) {
 }
 func readyFile() *os.File { return nil }
 
-func readNow(uintptr, []byte) (int, error) { return 0, errNothingReady }
-
 func terminateGroup(cmd *exec.Cmd) { cmd.Process.Kill() }
 func killGroup(cmd *exec.Cmd)      { cmd.Process.Kill() }
 

@@ -40,6 +40,8 @@ const (
 func Rescheduled(ctx context.Context, t *engine.Thread, at time.Time) (awaited bool, err error) {
 	r := newDispatcher(t, Options{})
 	switch {
+	case t.URL() != "":
+		return false, nil
 	case r.ping(pingSchedule, ""):
 		return true, nil
 	case os.Getenv(envDispatch) == wakeNone || time.Until(at) > MaxTimerWait:
@@ -54,7 +56,7 @@ func Rescheduled(ctx context.Context, t *engine.Thread, at time.Time) (awaited b
 // RescheduledForever is Rescheduled for what is repeated: only a server
 // attends to that.
 func RescheduledForever(t *engine.Thread) (awaited bool) {
-	return newDispatcher(t, Options{}).ping(pingSchedule, "")
+	return t.URL() == "" && newDispatcher(t, Options{}).ping(pingSchedule, "")
 }
 
 // awaitScheduled waits for delayed events that fall due soon and releases them,

@@ -308,11 +308,11 @@ func (l *leader) kill()      { l.signal(unix.SIGKILL) }
 
 // reopenOutput opens the pipe that a handler prints into, when nobody is left who
 // reads it. It is known by its inode: the handler may have redirected its output.
-func reopenOutput(rec *record) *os.File {
+func reopenOutput(pid int, pipe uint64) *os.File {
 	for _, fd := range []string{"1", "2"} {
-		path := "/proc/" + strconv.Itoa(rec.PID) + "/fd/" + fd
+		path := "/proc/" + strconv.Itoa(pid) + "/fd/" + fd
 		var stat unix.Stat_t
-		if unix.Stat(path, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO || stat.Ino != rec.Pipe {
+		if unix.Stat(path, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO || stat.Ino != pipe {
 			continue
 		}
 		if f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {

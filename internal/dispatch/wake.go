@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf16"
 
@@ -40,6 +41,9 @@ var notifierLimit = 2 * time.Second
 //
 // Call it only when the thread has a subscription, else WakeUnsubscribed.
 func Wake(ctx context.Context, t *engine.Thread, source string) error {
+	if t.URL() != "" {
+		return nil // who waits for events there was told by the store
+	}
 	r := newDispatcher(t, Options{})
 	if os.Getenv(envDispatch) == wakeNone || r.ping(pingPush, r.author()) {
 		return nil
@@ -63,10 +67,13 @@ func Wake(ctx context.Context, t *engine.Thread, source string) error {
 	return err
 }
 
+// StartsNobody reports whether Wake does nothing in this environment.
+func StartsNobody() bool { return os.Getenv(envDispatch) == wakeNone }
+
 // WakeUnsubscribed is Wake for a thread that has no subscription. No handler has to
 // be started, but notifier, where that is the way, gets its task for every push.
 func WakeUnsubscribed(ctx context.Context, t *engine.Thread, source string) error {
-	if how, _ := wakeMode(); how != wakeNotifier {
+	if how, _ := wakeMode(); how != wakeNotifier || t.URL() != "" {
 		return nil
 	}
 	err := Wake(ctx, t, source)
@@ -117,11 +124,14 @@ func (s *supervisor) wake(ctx context.Context, author string) error {
 			s.notify(ctx, author)
 		}
 	}()
+	var kept sync.WaitGroup
 	var err error
 	if !s.ping(pingPush, s.author()) {
+		s.looked = func() { kept.Go(func() { s.retain(ctx) }) }
 		err = s.work(ctx)
 	}
 	<-told
+	kept.Wait()
 	if err != nil {
 		s.noteTrouble(err)
 		return err
@@ -130,6 +140,27 @@ func (s *supervisor) wake(ctx context.Context, author string) error {
 		_ = os.Remove(s.troublePath()) // it was mended
 	}
 	return s.awaitScheduled(ctx)
+}
+
+// retain drops what the thread is not to keep. It is nothing that a handler waits for,
+// and comes after the look.
+func (s *supervisor) retain(ctx context.Context) {
+	if err := Retain(ctx, s.t); err != nil {
+		s.log.Warn("retain: %v", err)
+	}
+}
+
+// Retain is the thread's Retain, where it has something to do: most often one read tells
+// that it has not. That others are at it is no error.
+func Retain(ctx context.Context, t *engine.Thread) error {
+	due, err := t.RetainDue(ctx)
+	if due && err == nil {
+		_, err = t.Retain(ctx)
+	}
+	if errors.Is(err, engine.ErrBusy) {
+		err = nil // the next push sees to it
+	}
+	return err
 }
 
 // notify tells notifier of a dispatch.

@@ -195,7 +195,11 @@ func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, before 
 	if err != nil {
 		return Answer{}, err
 	}
+	var lease engine.LeaseState
 	for i := range info.Subscriptions {
+		if info.Subscriptions[i].Consumer == d.Consumer {
+			lease = info.Subscriptions[i].Lease
+		}
 		if c := &info.Subscriptions[i]; c.Consumer == d.Consumer && c.Failing != 0 {
 			text += fmt.Sprintf("Event %d has failed, %s counted, and is not tried again before %s. ",
 				c.Failing, times(int(c.Attempts)), event.FormatTime(c.NextAt))
@@ -208,6 +212,12 @@ func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, before 
 	output := "What the handler printed is in " + OutputPath(t.Dir(), d.Consumer) + "."
 	again := "The next push, or thread dispatch, starts afresh. " + output
 	switch {
+	case d.Pull && lease.Number != 0:
+		a.Place = PlaceRunning
+		text += fmt.Sprintf("Events %d to %d are out with delivery %d of thread next; if that is not acked, they are given out again after %s.",
+			lease.First, lease.Last, lease.Number, event.FormatTime(lease.Until))
+	case d.Pull:
+		text += "The consumer has no handler: the next thread next takes what is unread."
 	case s.Running:
 		a.Place = PlaceRunning
 		text += fmt.Sprintf("The handler runs since %s, run %s; it pops the event, or is run again for it.", event.FormatTime(*s.RunningSince), s.RunID)
@@ -221,6 +231,9 @@ func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, before 
 	case s.Stalled:
 		a.Place = PlaceStalled
 		text += fmt.Sprintf("The handler has failed %s in a row, the last time with %s, and is not tried any more. %s", times(s.Failures), last, again)
+	case s.Stopped && s.Unpopped:
+		a.Place = PlaceStopped
+		text += fmt.Sprintf("The handler ended with %s without popping anything, and left it unread: %s. %s", last, unpoppedFix, again)
 	case s.Stopped:
 		a.Place = PlaceStopped
 		text += fmt.Sprintf("The handler ended with %s and left it unread. %s", last, again)
@@ -242,6 +255,8 @@ func explainIdle(t *engine.Thread) string {
 	r := newDispatcher(t, Options{})
 	var foreign *OwnerError
 	switch {
+	case t.URL() != "":
+		return "It is for the process that runs thread consume for the consumer, on whichever host."
 	case errors.As(Own(t.Dir()), &foreign):
 		return fmt.Sprintf("No handler runs for it: %v, whose pushes and dispatches start them.", foreign)
 	case r.ping(pingLook, ""):
@@ -250,7 +265,7 @@ func explainIdle(t *engine.Thread) string {
 		return fmt.Sprintf("No handler can be started for it: %v.", r.trouble())
 	}
 	if n := r.countSupervised(); n > 0 {
-		return fmt.Sprintf("No handler runs for it; those of %s of the thread run or wait for a retry, and when one ends, its supervisor looks again. If it is not for want of a slot, thread dispatch starts it.", consumers(n))
+		return fmt.Sprintf("No handler runs for it; those of %s of the thread run or wait for a retry, and when one ends, its supervisor looks again. If it is not for want of a slot or of a place in its lane, thread dispatch starts it.", consumers(n))
 	}
 	return "No handler runs for it. Unless it was pushed a moment ago, nobody is about to start one, as with THREAD_DISPATCH=none; thread dispatch does."
 }

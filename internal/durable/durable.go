@@ -1,4 +1,4 @@
-// Package durable makes names durable: a file that was given one by a rename must
+// Package durable makes names durable: a file or directory that was given one must
 // be there under it after a loss of power, with all its bytes.
 package durable
 
@@ -41,6 +41,30 @@ func Named(path string) error {
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// NamedDir makes the name durable that a directory was given by a rename. On FAT the new entry says
+// where the directory begins only when the directory itself is synced after the rename.
+func NamedDir(path string) error {
+	if err := SyncDir(path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// MkdirAll is os.MkdirAll, and the names of the directories that it makes are durable.
+func MkdirAll(dir string, mode os.FileMode) error {
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return os.MkdirAll(dir, mode) // nothing, or what is wrong with it
+	}
+	above := filepath.Dir(dir)
+	if err := MkdirAll(above, mode); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, mode); err != nil { // another process may be faster
+		return err
+	}
+	return SyncDir(above)
 }
 
 // SyncDir makes new names in dir durable. Some file systems cannot, and say so.

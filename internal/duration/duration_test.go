@@ -42,3 +42,20 @@ func TestParseLikeGo(t *testing.T) {
 		}
 	})
 }
+
+// TestText: what is printed reads as the same duration.
+func TestText(t *testing.T) {
+	for want, d := range map[string]time.Duration{"0s": 0, "1m30s": 90 * time.Second, "30d": 720 * time.Hour, "1d12h": 36 * time.Hour,
+		"1h": time.Hour, "1h0m5s": time.Hour + 5*time.Second, "10m": 10 * time.Minute, "1d5m0.5s": 24*time.Hour + 5*time.Minute + 500*time.Millisecond, "250ms": 250 * time.Millisecond} {
+		if got := Text(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		unit := rapid.SampledFrom([]time.Duration{1, time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}).Draw(t, "unit")
+		d := unit * time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "n"))
+		if got, err := Parse(Text(d)); err != nil || got != d {
+			t.Fatalf("%v is %q, which reads as %v, %v", d, Text(d), got, err)
+		}
+	})
+}

@@ -27,6 +27,8 @@ type Report struct {
 	Events    int64 // records of events that were checked
 	Pages     int64 // pages in use
 	FreePages int64
+	Format    int64 // of the file, 0 where that is damaged; Newest is what compact makes it
+	Newest    int64
 	Lines     int64   // lines of JSON that were compared with their events
 	Faults    []Fault // at most 1000
 	More      int64   // faults beyond these
@@ -101,6 +103,8 @@ type checker struct {
 	block    int // the block, and the place in it, of the next event
 	inBlock  int
 	tail     int64
+	tailIDs  []int64 // of the events behind the blocks
+	oldestID int64   // the first event that is stored
 	lastID   int64
 	beyond   int64          // events above head
 	contents []largeContent // whose pieces were not all seen yet

@@ -3,7 +3,6 @@ package fsck
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/progress"
 	"thread/internal/store"
 	"thread/jsonlog"
 )
@@ -28,6 +28,7 @@ import (
 type lineCheck struct {
 	*checker
 	ctx context.Context
+	far progress.Report
 	lineFiles
 	files []*lineFile
 
@@ -51,7 +52,7 @@ type lineFile struct {
 // lineFiles compares events*.jsonl with the events, and makes the newest file
 // durable.
 func (c *checker) lineFiles(ctx context.Context) (*lineCheck, error) {
-	m := &lineCheck{checker: c, ctx: ctx}
+	m := &lineCheck{checker: c, ctx: ctx, far: progress.Of(ctx)}
 	var err error
 	if m.lineFiles, err = pinLines(ctx, c.s); err != nil {
 		return nil, err
@@ -84,22 +85,14 @@ func (m *lineCheck) advance() (err error) {
 	if m.have = m.have && m.e.ID <= m.state.Head; !m.have {
 		m.e = event.Event{}
 	}
+	if m.have {
+		m.far.Tell("comparing lines", m.e.ID-m.gone, m.state.Head-m.gone)
+	}
 	return err
 }
 
 func (m *lineCheck) isNewest(f *lineFile) bool {
 	return f == m.files[len(m.files)-1] && len(m.files) == len(m.names)
-}
-
-// bad notes a fault of a file, or of its line n, about an event.
-func (m *lineCheck) bad(f *lineFile, n, id int64, format string, args ...any) {
-	f.bad = true
-	name := filepath.Base(f.path)
-	place := name
-	if n > 0 {
-		place = fmt.Sprintf("%s line %d", name, n)
-	}
-	m.add(Fault{Place: place, What: fmt.Sprintf(format, args...), File: name, Line: n, Event: id})
 }
 
 func (m *lineCheck) file(f *lineFile) error {
@@ -224,129 +217,6 @@ func (m *lineCheck) matched(id int64) error {
 	return nil
 }
 
-// beyond names a line of an event that comes before the next one.
-func (m *lineCheck) beyond(f *lineFile, l *jsonlog.Lines, id int64) error {
-	if id <= m.last {
-		m.bad(f, l.Number, id, "is of event %d, after event %d", id, m.last)
-		return nil
-	}
-	first := m.state.Head + 1
-	err := m.s.View(m.ctx, func(tx store.Tx) error {
-		id, err := tx.Oldest()
-		if id > 0 {
-			first = min(first, id)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if m.gone = max(m.gone, first-1); id <= m.gone {
-		return m.pruned(f, l, id) // meanwhile
-	}
-	m.bad(f, l.Number, id, "is of event %d, which is not in the database", id)
-	return nil
-}
-
-// foreign reports whether a line stands before our first one and may have been
-// there before it.
-func (m *lineCheck) foreign(f *lineFile, l *jsonlog.Lines, id int64, ok bool) bool {
-	log := &m.state.Log
-	switch {
-	case m.last > 0:
-		return false
-	case m.start.Known && m.start.Skip == 0:
-		return false
-	case m.start.Known && m.isNewest(f):
-		return l.Offset < m.start.Skip
-	case m.start.Known:
-		return l.Offset < m.start.Skip || !ok || id < m.start.From
-	case m.isNewest(f) && log.First > 0:
-		return l.Offset < log.Base
-	}
-	return !ok
-}
-
-// strange describes a line that is not one of an event. The last one of events.jsonl
-// may be torn, and heals.
-func (m *lineCheck) strange(f *lineFile, l *jsonlog.Lines) error {
-	number := l.Number
-	if _, err := l.Whole(); err != nil {
-		return err
-	}
-	if m.isNewest(f) && l.Torn() && m.heals() {
-		return nil
-	}
-	m.bad(f, number, 0, "is not the line of an event")
-	return nil
-}
-
-// pruned checks the line of an event that is not in the database any more, of
-// which there is only the outline to be compared.
-func (m *lineCheck) pruned(f *lineFile, l *jsonlog.Lines, id int64) error {
-	whole, err := l.Whole()
-	switch {
-	case err != nil:
-		return err
-	case id <= m.last:
-		m.bad(f, l.Number, id, "is of event %d, after event %d", id, m.last)
-	case !whole:
-		m.bad(f, l.Number, id, "is not the line of an event")
-	default:
-		m.last = id
-	}
-	return nil
-}
-
-// differs names a line in the place of the next event's. The last one of
-// events.jsonl may be torn, and heals.
-func (m *lineCheck) differs(f *lineFile, l *jsonlog.Lines) error {
-	if _, err := l.Whole(); err != nil {
-		return err
-	}
-	id := m.e.ID
-	switch {
-	case m.isNewest(f) && l.Torn() && m.heals():
-		return nil
-	case l.Torn():
-		m.bad(f, l.Number, id, "is torn, and differs from event %d", id)
-	default:
-		m.bad(f, l.Number, id, "differs from event %d", id)
-	}
-	m.last = id
-	return m.advance()
-}
-
-// missing names the events before upto that have no line.
-func (m *lineCheck) missing(f *lineFile, n, upto int64) error {
-	first, last, count := m.e.ID, int64(0), 0
-	for m.have && m.e.ID < upto {
-		last = m.e.ID
-		count++
-		if err := m.advance(); err != nil {
-			return err
-		}
-	}
-	if count == 0 {
-		return nil
-	}
-	what := fmt.Sprintf("event %d has no line", first)
-	if count > 1 {
-		what = fmt.Sprintf("events %d to %d have no line", first, last)
-	}
-	if m.last == 0 && !m.start.Known {
-		m.note(filepath.Base(f.path), "%s; whether they ever had is not known, the thread is of an older version", what)
-		f.bad = true
-		return nil
-	}
-	if n == 0 {
-		m.bad(f, 0, first, "%s", what)
-		return nil
-	}
-	m.bad(f, n, first, "%s before it", what)
-	return nil
-}
-
 // heals reports whether the next push writes what is missing at the end of
 // events.jsonl.
 func (m *lineCheck) heals() bool {
@@ -355,7 +225,19 @@ func (m *lineCheck) heals() bool {
 		return false
 	}
 	full := m.size == 0 && p.Lines > jsonlog.MaxLines // it would be taken for rotated
-	return p.First > 0 && m.have && m.e.ID >= p.First && m.size < p.Size && !full
+	short := m.size < p.Size || m.size == p.Size && m.torn()
+	return p.First > 0 && m.have && m.e.ID >= p.First && short && !full
+}
+
+// torn reports whether events.jsonl ends without a newline. After a loss of power some file
+// systems have its size, and zeros.
+func (m *lineCheck) torn() bool {
+	var last [1]byte
+	if m.newest == nil || m.size == 0 {
+		return false
+	}
+	_, err := m.newest.ReadAt(last[:], m.size-1)
+	return err == nil && last[0] != '\n'
 }
 
 // end checks the events behind the last line.

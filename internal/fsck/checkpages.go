@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/progress"
 	"thread/internal/store"
 	"thread/internal/store/bolt"
 	"thread/internal/store/bolt/disk"
@@ -23,6 +24,7 @@ import (
 // stay the same one; events are checked up to the head of the beginning.
 type checkPages struct {
 	ctx    context.Context
+	far    progress.Report
 	sliced bool
 
 	f       *os.File    // locked
@@ -51,7 +53,7 @@ var errReplaced = errors.New("the database was replaced")
 func checkDatabase(ctx context.Context, t *engine.Thread) (*checker, error) {
 	for n := 1; ; n++ {
 		c := newChecker(t)
-		c.pages = checkPages{ctx: ctx, sliced: n <= 3}
+		c.pages = checkPages{ctx: ctx, far: progress.Of(ctx), sliced: n <= 3}
 		err := c.database()
 		c.pages.close()
 		switch {
@@ -225,6 +227,7 @@ func (c *checker) database() error {
 	}
 	c.contentsBefore(math.MaxInt64)
 	c.orphanEntries()
+	c.aboveProgress()
 	if c.pages.sliced {
 		return c.account()
 	}
@@ -254,6 +257,7 @@ func (c *checker) ourBuckets() error {
 	} else if err != nil {
 		c.fault("bucket meta", "has no format")
 	}
+	c.report.Format, c.report.Newest = int64(c.format), disk.FormatVersion
 	if c.st, err = disk.DecodeState(c.pages.state); err != nil {
 		c.fault("bucket meta", "the state record is damaged")
 		return nil
@@ -291,9 +295,9 @@ func (c *checker) foreign(name string) error {
 		case string(store.Pieces):
 			c.piece(e)
 		case string(store.Scheduled):
-			c.scheduled(e)
+			c.scheduled(e.Key, e.Value)
 		case string(store.Schedules):
-			c.schedule(e)
+			c.schedule(e.Key, e.Value)
 		}
 	})
 	if err == nil && nested && c.pages.sliced {

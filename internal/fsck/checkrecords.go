@@ -74,6 +74,7 @@ func (c *checker) oneEvent(id int64, r *disk.Record) {
 		return
 	}
 	c.report.Events++
+	c.pages.far.Tell("checking events", c.report.Events, c.st.Stored)
 	place := fmt.Sprintf("event %d", id)
 	if id > c.st.Head {
 		if c.beyond++; c.beyond == 1 {
@@ -84,6 +85,9 @@ func (c *checker) oneEvent(id int64, r *disk.Record) {
 	if id <= c.lastID {
 		c.faultf(place, "comes after event %d", c.lastID)
 		return
+	}
+	if c.lastID == 0 {
+		c.oldestID = id
 	}
 	c.lastID = id
 	c.inColumn(id, r)
@@ -165,6 +169,7 @@ func (c *checker) inColumn(id int64, r *disk.Record) {
 		return
 	}
 	c.tail++
+	c.tailIDs = append(c.tailIDs, id)
 }
 
 func (c *checker) totals() {
@@ -195,13 +200,21 @@ func (c *checker) subscription(e *disk.Element) {
 		c.faultf(fmt.Sprintf("subscription %q", e.Key), "the record is damaged: its checksum does not fit")
 		return
 	}
+	if err := c.ordinal(s); err != nil {
+		c.faultf(fmt.Sprintf("subscription %q", s.Consumer), "%v", err)
+	}
+}
+
+// ordinal returns an error for a place in the order that is another subscription's.
+func (c *checker) ordinal(s *store.Subscription) (err error) {
 	if c.ordinals == nil {
 		c.ordinals = make(map[uint64]string)
 	}
 	if other, taken := c.ordinals[s.Ordinal]; taken {
-		c.faultf(fmt.Sprintf("subscription %q", s.Consumer), "has the place of %q in the order", other)
+		err = fmt.Errorf("has the place of %q in the order", other)
 	}
 	c.ordinals[s.Ordinal] = s.Consumer
+	return err
 }
 
 func (c *checker) progress(e *disk.Element) {

@@ -5,28 +5,27 @@ import (
 
 	"thread/internal/store"
 	"thread/internal/store/bolt"
-	"thread/internal/store/bolt/disk"
 )
 
 // scheduled checks a record of the bucket scheduled.
-func (c *checker) scheduled(e *disk.Element) {
-	place := fmt.Sprintf("scheduled entry %x", e.Key)
-	entry, err := store.DecodeScheduled(e.Key, e.Value)
+func (c *checker) scheduled(key, value []byte) {
+	place := fmt.Sprintf("scheduled entry %x", key)
+	entry, err := store.DecodeScheduled(key, value)
 	switch {
-	case err != nil || !store.IsScheduledKey(e.Key):
+	case err != nil || !store.IsScheduledKey(key):
 		c.fault(place, "the record is damaged: its checksum does not fit")
 	case entry.Repeats:
 		if c.entries == nil {
 			c.entries = make(map[string]string)
 		}
-		c.entries[string(e.Key)] = entry.Schedule
+		c.entries[string(key)] = entry.Schedule
 	}
 }
 
 // schedule checks a record of the bucket schedules, which comes later.
-func (c *checker) schedule(e *disk.Element) {
-	place := fmt.Sprintf("schedule %q", e.Key)
-	s, err := store.DecodeSchedule(e.Key, e.Value)
+func (c *checker) schedule(key, value []byte) {
+	place := fmt.Sprintf("schedule %q", key)
+	s, err := store.DecodeSchedule(key, value)
 	if err != nil {
 		c.fault(place, "the record is damaged: its checksum does not fit")
 		return

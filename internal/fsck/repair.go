@@ -12,6 +12,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/index"
+	"thread/internal/progress"
 	"thread/internal/store"
 	"thread/internal/store/bolt"
 	"thread/internal/store/bolt/disk"
@@ -63,7 +64,7 @@ func Repair(ctx context.Context, from, to string) (*RepairReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &salvage{src: src, report: new(RepairReport), events: make(map[int64]origin), pieces: make(map[int64][]pieceOrigin), series: make(map[uint32]*index.Series)}
+	s := &salvage{ctx: ctx, src: src, far: progress.Of(ctx), report: new(RepairReport), events: make(map[int64]origin), pieces: make(map[int64][]pieceOrigin), series: make(map[uint32]*index.Series)}
 	defer s.close()
 	if err := s.database(ctx); err != nil {
 		return nil, err
@@ -100,7 +101,9 @@ type origin struct {
 }
 
 type salvage struct {
+	ctx    context.Context
 	src    *bolt.Store
+	far    progress.Report
 	report *RepairReport
 	f      *os.File
 	pages  *disk.PageFile // nil: nothing of the database can be read
@@ -171,17 +174,20 @@ func (s *salvage) database(ctx context.Context) (err error) {
 	used := map[uint64]bool{}
 	for i, m := range found {
 		s.kind = min(fromDatabase+i, fromPrevious)
-		w := &disk.TreeWalk{PageFile: s.pages, Meta: m, Used: map[uint64]bool{0: true, 1: true}, Fault: func(string, string) {}}
+		w := &disk.TreeWalk{PageFile: s.pages, Meta: m, Used: map[uint64]bool{0: true, 1: true}, Fault: func(string, string) {},
+			Enough: func() bool { return ctx.Err() != nil }}
 		if err := s.trees(w); err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		for id := range w.Used {
 			used[id] = true
 		}
 	}
 	s.kind = fromUnused
-	s.unused(used)
-	return nil
+	return s.unused(used)
 }
 
 // withoutDatabase goes on with the line files alone, where there are some.
@@ -213,10 +219,11 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 	defer func() { err = errors.Join(err, r.Close()) }()
 	var e event.Event
 	saved := ids[:0]
-	for _, id := range ids {
+	for n, id := range ids {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		s.far.Tell("saving events", int64(n), int64(len(ids)))
 		o := s.events[id]
 		if !s.load(&e, id, &o) {
 			continue
@@ -232,7 +239,7 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 	if s.st != nil {
 		s.report.LostMore = max(0, s.st.Stored-s.report.Saved-countIDs(s.report.Lost))
 	}
-	s.writeRest(r)
+	s.writeRest(r, cut, saved)
 	lastID, known := s.lastGiven()
 	lastID = max(lastID, r.Head())
 	if n := len(s.report.Lost); n > 0 {
@@ -254,7 +261,7 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 }
 
 // writeRest writes everything but the events.
-func (s *salvage) writeRest(r *bolt.Restore) {
+func (s *salvage) writeRest(r *bolt.Restore, cut int64, saved []int64) {
 	for i, sub := range s.subs {
 		if err := r.Subscription(*sub, uint64(i+1), sub.Options()); err != nil {
 			s.problem("subscription %q: %v", sub.Consumer, err)
@@ -270,7 +277,7 @@ func (s *salvage) writeRest(r *bolt.Restore) {
 		}
 		s.report.Progress++
 	}
-	s.soundExtras()
+	s.soundExtras(cut, saved)
 	for _, x := range s.extras {
 		if err := r.Extra(x); err != nil {
 			s.problem("bucket %q: %v", x.Bucket, err)

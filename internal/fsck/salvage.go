@@ -2,6 +2,7 @@ package fsck
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -86,16 +87,21 @@ func (s *salvage) unfinished(id int64) bool {
 }
 
 // unused looks for records in the leaf pages that no tree has.
-func (s *salvage) unused(used map[uint64]bool) {
+func (s *salvage) unused(used map[uint64]bool) error {
 	for id := uint64(2); id < s.pages.Pages; id++ {
 		if used[id] {
 			continue
 		}
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		}
+		s.far.Tell("reading unused pages", int64(id), int64(s.pages.Pages))
 		if g, err := s.pages.Read(id); err == nil && g.Flags == disk.PageLeaf {
 			s.leaf(g)
 			id += g.Overflow
 		}
 	}
+	return nil
 }
 
 func (s *salvage) leaf(g *disk.Page) {
@@ -155,9 +161,18 @@ func (s *salvage) addEvent(e *disk.Element) {
 			return
 		}
 		if _, known := s.events[g.ID]; !known {
+			s.far.Tell("reading events", int64(len(s.events)), s.stored())
 			s.events[g.ID] = origin{kind: s.kind, series: r.Series, pieces: r.Pieces, page: e.Page, index: e.Index, key: key, value: value}
 		}
 	}
+}
+
+// stored is how many events there were, 0 when that is lost.
+func (s *salvage) stored() int64 {
+	if s.st == nil {
+		return 0
+	}
+	return s.st.Stored
 }
 
 // pieceOrigin says where a piece of a content is.

@@ -1,6 +1,7 @@
 package fsck
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -28,7 +29,9 @@ func (s *salvage) readLines() error {
 			continue
 		}
 		s.files = append(s.files, f)
-		if err := s.readLineFile(f); err != nil {
+		if err := s.readLineFile(f); s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		} else if err != nil {
 			s.problem("%s: %v", filepath.Base(name), err)
 		}
 	}
@@ -54,6 +57,9 @@ func (s *salvage) readLineFile(f *os.File) error {
 				s.newestLine = last
 			}
 			return err
+		}
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
 		}
 		id, ok := lines.ID()
 		whole, err := lines.Whole()
@@ -84,6 +90,7 @@ func (s *salvage) readLineFile(f *os.File) error {
 			continue
 		}
 		last, ends = id, true
+		s.far.Tell("reading lines", lines.Number, 0)
 		s.saw(id)
 		s.events[id] = origin{kind: fromLines, file: len(s.files) - 1, at: at, n: int(n)}
 	}

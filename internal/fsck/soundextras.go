@@ -8,8 +8,9 @@ import (
 )
 
 // soundExtras takes what is damaged out of the extras: one record of a dedupe key
-// would keep everybody from writing. The expiry of keys is made again from the keys.
-func (s *salvage) soundExtras() {
+// would keep everybody from writing. Events up to cut were pruned, saved are the others
+// that are there, in order. The expiry of keys is made again from the keys.
+func (s *salvage) soundExtras(cut int64, saved []int64) {
 	var sound []bolt.Extra
 	for _, x := range s.extras {
 		if x.Key == nil || len(x.Bucket) != 1 {
@@ -30,7 +31,7 @@ func (s *salvage) soundExtras() {
 			if _, err = store.DecodeLetter(x.Key, x.Value); err == nil {
 				_, _, err = store.SplitLetterKey(x.Key)
 			}
-		case string(store.Deliveries), string(store.Receipts), string(store.Settled), string(store.Attempts):
+		case string(store.Receipts):
 			if _, ok := index.CheckSum(x.Key, x.Value); !ok {
 				err = engine.ErrCorrupt
 			}
@@ -42,5 +43,6 @@ func (s *salvage) soundExtras() {
 		sound = append(sound, x)
 	}
 	s.extras = sound
+	s.soundAboveProgress(cut, saved)
 	s.soundSchedules()
 }

@@ -18,6 +18,12 @@ const (
 	// Prefix begins the names of the programs that add verbs: thread NAME runs
 	// thread-NAME when NAME is no verb.
 	Prefix = "thread-"
+
+	// History is the program that keeps what is recorded of runs.
+	History = Prefix + "history"
+
+	// Net is the program that knows threads on a server.
+	Net = Prefix + "net"
 )
 
 // current is the name that this process was given by Is, "" when it is none of them
@@ -26,7 +32,42 @@ var current string
 
 // Is says which of the programs this process is. The first thing that their main
 // functions do is to call it.
-func Is(name string) { current = name }
+func Is(name string) {
+	current = name
+	if _, err := os.Executable(); err != nil {
+		started, _ = startedAs(os.Args[0]) // before anybody changes the directory
+	}
+}
+
+// started is the path of this process's program where the system does not tell it: on
+// Linux that takes a /proc, which a small board's root may not have.
+var started string
+
+// executable returns the path of the program that this process runs.
+func executable() (string, error) {
+	exe, err := os.Executable()
+	if err != nil && started != "" {
+		return started, nil
+	}
+	return exe, err
+}
+
+// startedAs returns the path of the program that was started by that name: a path, or
+// what PATH finds, but for its relative entries.
+func startedAs(name string) (string, error) {
+	if name == "" {
+		return "", os.ErrNotExist
+	}
+	if filepath.Base(name) != name {
+		return filepath.Abs(name)
+	}
+	for _, dir := range pathDirs() {
+		if path := filepath.Join(dir, name); isProgram(path) {
+			return path, nil
+		}
+	}
+	return "", os.ErrNotExist
+}
 
 // Thread returns the path of the program Main: of the file that this process runs,
 // or if that is another of the programs, of the one that Find finds. It returns
@@ -35,7 +76,7 @@ func Thread() string {
 	if current != Main {
 		return Find(Main)
 	}
-	exe, err := os.Executable()
+	exe, err := executable()
 	if err != nil {
 		return ""
 	}
@@ -81,7 +122,7 @@ func Added() []string {
 // but for its relative entries, which would run what lies in the working directory.
 func dirs() []string {
 	var dirs []string
-	if exe, err := os.Executable(); err == nil {
+	if exe, err := executable(); err == nil {
 		if real, err := filepath.EvalSymlinks(exe); err == nil {
 			exe = real
 		}
@@ -91,6 +132,11 @@ func dirs() []string {
 			dirs = append(dirs, filepath.Join(here, "..", "..", "bin"))
 		}
 	}
+	return append(dirs, pathDirs()...)
+}
+
+// pathDirs returns the absolute entries of PATH.
+func pathDirs() (dirs []string) {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		if filepath.IsAbs(dir) {
 			dirs = append(dirs, dir)

@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -13,8 +14,8 @@ const acceptPause = 100 * time.Millisecond
 
 // accept passes the connections of l to handle, each in a goroutine of its own, at
 // most so many at once, until l is closed. As many again are passed to refuse, to be
-// told so, and those beyond are closed.
-func accept(l net.Listener, most int64, handle, refuse func(net.Conn)) {
+// told so, and those beyond are closed. Who calls keep does not count any more.
+func accept(l net.Listener, most int64, handle, refuse func(conn net.Conn, keep func())) {
 	var active atomic.Int64
 	for {
 		conn, err := l.Accept()
@@ -30,10 +31,11 @@ func accept(l net.Listener, most int64, handle, refuse func(net.Conn)) {
 			do = refuse
 		}
 		go func() {
-			defer active.Add(-1)
+			done := sync.OnceFunc(func() { active.Add(-1) })
+			defer done()
 			defer conn.Close()
 			if n <= 2*most {
-				do(conn)
+				do(conn, done)
 			}
 		}()
 	}

@@ -17,6 +17,12 @@ func TestReadConfig(t *testing.T) {
 		{`{}`, &Config{}},
 		{`{"threads":["/a"],"roots":["/b","/c"],"lanes":{"main":6,"slow":1.5}}`,
 			&Config{Threads: []string{"/a"}, Roots: []string{"/b", "/c"}, Lanes: map[string]float64{"main": 6, "slow": 1.5}}},
+		{`{"cron":{"maxConcurrentRuns":2.5},"agents":{"defaults":{"maxConcurrent":0,"subagents":{"maxConcurrent":3}}},"lanes":{"slow":2}}`, // L-24
+			&Config{Lanes: map[string]float64{"cron": 2.5, "main": 1, "subagent": 3, "slow": 2}}},
+		{`{"cron":{},"agents":{}}`, &Config{}},
+		{`{"cron":{"maxConcurrentRuns":2},"lanes":{" cron ":2}}`, nil},
+		{`{"cron":{"maxConcurrentRuns":"2"}}`, nil},
+		{`{"cron":{"maxconcurrent":2}}`, nil},
 		{``, nil},
 		{`[]`, nil},
 		{`{} {}`, nil},

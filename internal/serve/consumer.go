@@ -15,6 +15,7 @@ import (
 type consumer struct {
 	name    string
 	lane    string
+	warn    *time.Duration // see engine.Subscription.WarnAfter
 	state   string
 	since   time.Time // of the state
 	fresh   bool      // queued: the rule it was queued under, see wakeUp.fresh
@@ -54,42 +55,46 @@ func (t *thread) enqueue(sub *engine.Subscription, w wakeUp) {
 		}
 		return
 	}
-	c := &consumer{name: sub.Consumer, lane: sub.Lane, fresh: w.fresh(sub.Consumer),
+	c := &consumer{name: sub.Consumer, lane: sub.Lane, warn: sub.WarnAfter, fresh: w.fresh(sub.Consumer),
 		session: t.session(sub.Consumer)}
 	t.consumers[c.name] = c
 	t.submit(c)
+	t.s.changes.tell()
 }
 
-// session is the key of the consumer's session lane: no two consumers of any
-// threads have the same, as no path holds a zero byte.
+// session is the consumer's session lane: no two consumers of any threads have the
+// same, nor one that is a keyLane, as no path holds a zero byte. With one at its end
+// nothing is trimmed.
 func (t *thread) session(consumer string) string {
-	return lane.SessionLane(t.dir + "\x00" + consumer)
+	return lane.SessionLane(t.dir + "\x00" + consumer + "\x00")
 }
 
 // submit queues c. t.mu is held.
 func (t *thread) submit(c *consumer) {
 	c.enter(stateQueued)
-	_, err := t.s.queue.Submit(t.s.waiting, lane.Session(c.session, c.lane), func(context.Context) error {
+	_, err := t.s.queue.Submit(t.s.waiting, lane.Session(c.session, c.lane), func(ctx context.Context) error {
 		select {
 		case t.s.work <- struct{}{}:
 			defer func() { <-t.s.work }()
-			t.turn(c)
+			t.turn(ctx, c)
 		case <-t.s.waiting.Done(): // draining, too
 		}
 		return nil
-	})
+	}, warnAfter(c.warn)...)
 	if err != nil { // draining: it stays due, which the standby sees
 		t.s.log.Debug("not queued", "thread", t.dir, "consumer", c.name, "error", err)
 	}
 }
 
-// turn is the consumer's turn in the lanes.
-func (t *thread) turn(c *consumer) {
+// turn is the consumer's turn in the lanes, task being the context of its task there.
+func (t *thread) turn(task context.Context, c *consumer) {
 	r := newRun(t, c.name)
+	r.disown = func() { lane.Disown(task) }
 	t.mu.Lock()
 	waited := time.Since(c.since)
 	c.enter(stateRunning)
 	c.run = r
+	t.s.changes.tell()
 	retry, fresh := c.retry, c.fresh
 	if c.retry = nil; retry != nil {
 		<-t.s.held
@@ -112,6 +117,7 @@ func (t *thread) turn(c *consumer) {
 		turn, err = t.r.Run(ctx, c.name, fresh, host)
 	}
 	t.s.runs.Clear(c.session, handle)
+	r.close()
 	t.after(c, turn, err)
 }
 
@@ -139,6 +145,7 @@ func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
 	again := c.missed
 	c.missed = wakeUp{}
 	t.mu.Unlock()
+	t.s.changes.tell()
 	if turn.Ran {
 		again = wakeUp{}
 	}

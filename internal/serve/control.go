@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,23 +11,27 @@ import (
 	"strings"
 	"time"
 
+	"thread/internal/dispatch"
+	"thread/internal/lanes"
 	"thread/lane"
 )
 
 // controlSocket, in run/, is where a server is asked and steered: one request, a
 // line of JSON, and one answer, a line of JSON, for each connection. The socket
 // has the mode 0600, in a directory of mode 0700.
-const controlSocket = ".control"
+const controlSocket = dispatch.ControlSocket
 
 // maxRequestBytes bounds a request, and so a message.
 const maxRequestBytes = 1 << 20
 
 // Request is what a server is asked.
 type Request struct {
-	Op        string `json:"op"` // "runs", "lanes", "send", "abort" or "wait"
-	Consumer  string `json:"consumer,omitempty"`
-	Message   string `json:"message,omitempty"`    // send
-	TimeoutMS int64  `json:"timeout_ms,omitempty"` // wait; 0: lane.DefaultEndTimeout
+	Op        string  `json:"op"` // "runs", "lanes", "send", "abort" or "wait"; or dispatch.OpTurns
+	Consumer  string  `json:"consumer,omitempty"`
+	Key       *string `json:"key,omitempty"`        // of a delivery; nil: the handler
+	RunID     string  `json:"run_id,omitempty"`     // turns
+	Message   string  `json:"message,omitempty"`    // send
+	TimeoutMS int64   `json:"timeout_ms,omitempty"` // wait; 0: lane.DefaultEndTimeout
 }
 
 // Answer is what it says.
@@ -37,10 +42,12 @@ type Answer struct {
 	Ended bool   `json:"ended,omitempty"` // wait: false when the time was over first
 }
 
-// Run is a consumer that is on its way.
+// Run is a consumer that is on its way, or a delivery of one.
 type Run struct {
 	Consumer string    `json:"consumer_id"`
-	State    string    `json:"state"` // "queued", "running", or "waiting" for a retry
+	Event    int64     `json:"event_id,omitempty"` // the first one of the delivery
+	Key      *string   `json:"key,omitempty"`      // of the delivery, if it has one
+	State    string    `json:"state"`              // "queued", "running", or "waiting" for a retry
 	Lane     string    `json:"lane"`
 	Since    time.Time `json:"since"`    // of the state
 	RunID    string    `json:"run_id"`   // "" unless the handler has started
@@ -58,8 +65,9 @@ type Lane struct {
 	OldestMS int64  `json:"oldest_ms"` // how long the first in the queue has waited
 }
 
-// list returns the consumers that are on their way, by name.
-func (t *thread) list() []Run {
+// list returns the consumers that are on their way, by name, each followed by its
+// deliveries in the order of their events; or only the deliveries with a key.
+func (t *thread) list(key *string) []Run {
 	t.mu.Lock()
 	list := make([]Run, 0, len(t.consumers))
 	runs := make([]*run, 0, len(t.consumers)) // nil for a consumer that has none
@@ -81,8 +89,31 @@ func (t *thread) list() []Run {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Run) int { return strings.Compare(a.Consumer, b.Consumer) })
+	for _, run := range runs {
+		if run != nil {
+			list = append(list, run.deliveries()...)
+		}
+	}
+	if key != nil {
+		of := sessionKey(*key)
+		list = slices.DeleteFunc(list, func(r Run) bool { return r.Key == nil || *r.Key != of })
+	}
+	slices.SortFunc(list, func(a, b Run) int {
+		return cmp.Or(strings.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Event, b.Event))
+	})
 	return list
+}
+
+// sessionLane returns the session lane of a key.
+func (t *thread) sessionLane(key string) Lane {
+	key = sessionKey(key)
+	shown := Lane{Name: lanes.Session(key), Limit: 1}
+	for _, l := range t.s.queue.Lanes() {
+		if l.Name == t.keyLane(key) {
+			shown.Active, shown.Queued, shown.OldestMS = l.Active, l.Queued, l.Oldest.Milliseconds()
+		}
+	}
+	return shown
 }
 
 // lanes returns the global lanes: a session lane has at most one run, which is in
@@ -102,17 +133,21 @@ func (t *thread) answer(ctx context.Context, q Request) (a Answer) {
 	var err error
 	switch q.Op {
 	case "runs":
-		a.Runs = t.list()
+		a.Runs = t.list(q.Key)
 	case "lanes":
-		a.Lanes = t.s.lanes()
+		if q.Key != nil {
+			a.Lanes = []Lane{t.sessionLane(*q.Key)}
+		} else {
+			a.Lanes = t.s.lanes()
+		}
 	case "send":
-		err = t.s.runs.Send(t.session(q.Consumer), q.Message)
+		err = t.s.runs.Send(t.asked(q), q.Message)
 	case "abort":
-		if !t.s.runs.Abort(t.session(q.Consumer)) {
+		if !t.s.runs.Abort(t.asked(q)) {
 			err = lane.NoActiveRun
 		}
 	case "wait":
-		a.Ended = t.s.runs.WaitEnd(ctx, t.session(q.Consumer), waitTime(q))
+		a.Ended = t.s.runs.WaitEnd(ctx, t.asked(q), waitTime(q))
 	default:
 		err = errors.New("unknown op " + q.Op)
 	}
@@ -120,6 +155,14 @@ func (t *thread) answer(ctx context.Context, q Request) (a Answer) {
 		a.Error = err.Error()
 	}
 	return a
+}
+
+// asked is under what the registry has what q is about.
+func (t *thread) asked(q Request) string {
+	if q.Key != nil {
+		return t.delivery(q.Consumer, sessionKey(*q.Key))
+	}
+	return t.session(q.Consumer)
 }
 
 // maxWait bounds a wait, so that adding to it overflows nothing.
@@ -136,13 +179,20 @@ func waitTime(q Request) time.Duration {
 	return deliverTime
 }
 
-// handleConn reads a request from conn and answers it.
-func (t *thread) handleConn(conn net.Conn) {
+// handleConn reads a request from conn and answers it. It calls keep for a connection
+// that stays.
+func (t *thread) handleConn(conn net.Conn, keep func()) {
 	conn.SetReadDeadline(time.Now().Add(requestTime))
 	var q Request
 	var a Answer
-	if err := json.NewDecoder(io.LimitReader(conn, maxRequestBytes)).Decode(&q); err != nil {
+	bound := &io.LimitedReader{R: conn, N: maxRequestBytes}
+	d := json.NewDecoder(bound)
+	if err := d.Decode(&q); err != nil {
 		a.Error = "not a request: " + err.Error()
+	} else if q.Op == dispatch.OpTurns {
+		keep()
+		t.serveTurns(conn, bound, d, q)
+		return
 	} else {
 		conn.SetReadDeadline(time.Time{})
 		ctx, cancel := context.WithCancel(context.Background())
@@ -157,7 +207,7 @@ func (t *thread) handleConn(conn net.Conn) {
 }
 
 // refuseConn answers who comes while too many requests are under way.
-func refuseConn(conn net.Conn) { writeAnswer(conn, Answer{Error: "too many requests"}) }
+func refuseConn(conn net.Conn, _ func()) { writeAnswer(conn, Answer{Error: "too many requests"}) }
 
 func writeAnswer(conn net.Conn, a Answer) {
 	text, err := json.Marshal(a)

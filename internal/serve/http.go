@@ -3,7 +3,6 @@ package serve
 import (
 	"bytes"
 	"context"
-	"crypto/subtle"
 	"errors"
 	"log"
 	"log/slog"
@@ -12,15 +11,20 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"thread/internal/api"
+	"thread/internal/page"
 )
 
 const (
 	maxConns         = 64               // connections at once besides streams; more are told to come back
 	maxStreams       = 64               // streams at once, so that they keep nobody else out
 	maxHeaderBytes   = 8 << 10          // of a request
+	patience         = time.Second      // with a client that does not read, when there are too many
 	headerTime       = 5 * time.Second  // for the header of a request to come
 	idleTime         = 90 * time.Second // for the next request on the same connection
 	defaultWriteTime = 10 * time.Second // for any part of the answer to be taken
+	defaultBodyTime  = 10 * time.Second // for each 64 KiB of a request to come
 	healthTime       = 5 * time.Second  // for the server's locks to be had
 	shutdownTime     = time.Second      // for the last answers to be taken
 )
@@ -30,21 +34,31 @@ type web struct {
 	s        *Server
 	listener *countedListener
 	server   *http.Server
-	token    string        // "" for a unix socket: its mode says who comes in
-	streams  chan struct{} // one place for each stream
+	clients  clients // none for a unix socket: its mode says who comes in
+	api      *api.API
+	streams  *page.Places
+	page     *page.Page // nil: no pages
 	ctx      context.Context
 	// ctx ends when the draining begins.
 }
 
 // listenWeb opens the listener of Options.Listen, which answers nobody yet.
 func (s *Server) listenWeb(ctx context.Context) (*web, error) {
-	l, err := listen(s.opts.Listen, s.opts.Token)
+	l, err := listen(s.opts.Listen, len(s.opts.Clients) > 0)
 	if err != nil {
 		return nil, err
 	}
 	most := s.descriptors.conns + s.descriptors.streams
-	w := &web{s: s, token: s.opts.Token, ctx: ctx, listener: &countedListener{Listener: l, most: int64(most)},
-		streams: make(chan struct{}, s.descriptors.streams)}
+	w := &web{s: s, ctx: ctx, listener: &countedListener{Listener: l, most: int64(most), patience: patience, writing: map[*countedConn]time.Time{}},
+		streams: page.NewPlaces(s.descriptors.streams, max(s.descriptors.streams/2, 1))}
+	w.clients.set(s.opts.Clients)
+	w.api = api.New(apiHost{w}, s.opts.bodyTime)
+	if s.opts.UI {
+		if w.page, err = page.New(uiHost{w}, page.Options{ReadOnly: s.opts.ReadOnly, LogIn: w.logIn, Known: w.known}); err != nil {
+			_ = l.Close()
+			return nil, err
+		}
+	}
 	w.server = &http.Server{
 		Handler:                      w.handler(),
 		ReadHeaderTimeout:            headerTime,
@@ -54,12 +68,21 @@ func (s *Server) listenWeb(ctx context.Context) (*web, error) {
 		ConnContext:                  withConn,
 		ErrorLog:                     s.httpErrors(),
 		DisableGeneralOptionsHandler: true,
+		TLSConfig:                    s.opts.TLS,
+		Protocols:                    new(http.Protocols), // one request at a time on each connection that is counted
 	}
+	w.server.Protocols.SetHTTP1(true)
 	return w, nil
 }
 
 // serve answers until close.
-func (w *web) serve() { _ = w.server.Serve(w.listener) }
+func (w *web) serve() {
+	if w.server.TLSConfig != nil {
+		_ = w.server.ServeTLS(w.listener, "", "")
+		return
+	}
+	_ = w.server.Serve(w.listener)
+}
 
 // close lets the last answers go out and ends the rest.
 func (w *web) close() {
@@ -79,13 +102,19 @@ func (w *web) handler() http.Handler {
 	mux.Handle("GET /metrics", w.s.metricsHandler())
 	mux.HandleFunc("GET /events", w.events)
 	mux.HandleFunc("GET /", func(rw http.ResponseWriter, _ *http.Request) {
-		refuse(rw, &httpError{http.StatusNotFound, "there are /healthz, /metrics and /events"})
+		refuse(rw, &httpError{http.StatusNotFound, "there are /healthz, /metrics, /events, /threads/NAME/events and what /openapi.json describes"})
 	})
 	sites := http.NewCrossOriginProtection()
-	sites.SetDenyHandler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		refuse(rw, &httpError{http.StatusForbidden, "a page of another site must not ask that"})
+	sites.SetDenyHandler(http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
+		w.refuse(rw, q, &httpError{http.StatusForbidden, "a page of another site must not ask that"})
 	}))
-	return w.checked(sites.Handler(mux))
+	return w.checked(sites.Handler(http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
+		if _, ok := w.needs(q); ok {
+			w.api.ServeHTTP(rw, q)
+			return
+		}
+		mux.ServeHTTP(rw, q)
+	})))
 }
 
 // checked refuses what no path is to see: connections beyond the bound, bodies where
@@ -100,38 +129,59 @@ func (w *web) checked(next http.Handler) http.Handler {
 		if c != nil && c.crowded() {
 			h.Set("Connection", "close")
 		}
-		if q.ContentLength != 0 { // net/http would wait for the rest of it
+		need, program := w.needs(q)
+		if !program && (c == nil || !c.over) && w.serveUI(rw, q) {
+			return
+		}
+		if !program {
+			need = api.Read
+		}
+		from := w.clients.of(q)
+		if from == nil && !program && w.page != nil && q.Method == http.MethodGet && w.page.Known(q) {
+			from = everybody // of whom no more than reading is asked here
+		}
+		var refused *httpError
+		switch {
+		case c != nil && c.over:
+			refused = &httpError{http.StatusServiceUnavailable, "too many connections"}
+		case (from == nil || w.clients.open() && q.URL.Path != "/healthz") && !w.ownHost(q): // also on a unix socket: it may be forwarded
+			refused = &httpError{http.StatusMisdirectedRequest, "without the token, ask by an IP address or as localhost"}
+		case from == nil && need != api.None && q.URL.Path != "/healthz": // which says nothing of any thread
+			h.Set("WWW-Authenticate", "Bearer")
+			refused = &httpError{http.StatusUnauthorized, "the token is missing or wrong"}
+		case from != nil && from.rights < need:
+			refused = &httpError{http.StatusForbidden, "the token has the right " + from.rights.String() + ", and this needs " + need.String()}
+		case q.ContentLength != 0 && (q.Method == http.MethodGet || q.Method == http.MethodHead):
+			refused = &httpError{http.StatusBadRequest, "a body is not taken"}
+		}
+		if q.ContentLength != 0 && (refused != nil || !program) { // net/http would wait for the rest of it
 			h.Set("Connection", "close")
 			_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
 		}
-		known := w.allowed(q)
-		switch {
-		case c != nil && c.over:
-			refuse(rw, &httpError{http.StatusServiceUnavailable, "too many connections"})
-		case !known && !ownHost(q.Host):
-			refuse(rw, &httpError{http.StatusMisdirectedRequest, "without the token, ask by an IP address or as localhost"})
-		case !known && q.URL.Path != "/healthz": // which says nothing of any thread
-			h.Set("WWW-Authenticate", "Bearer")
-			refuse(rw, &httpError{http.StatusUnauthorized, "the token is missing or wrong"})
-		case q.ContentLength != 0 && (q.Method == http.MethodGet || q.Method == http.MethodHead):
-			refuse(rw, &httpError{http.StatusBadRequest, "a body is not taken"})
-		default:
-			next.ServeHTTP(rw, q)
+		if refused != nil {
+			w.refuse(rw, q, refused)
+			return
 		}
+		next.ServeHTTP(rw, q)
 	})
 }
 
-// allowed reports whether a request has the token, if there is one.
-func (w *web) allowed(q *http.Request) bool {
-	if w.token == "" {
-		return true
+// needs returns the rights that a request of a program needs; false for another one.
+func (w *web) needs(q *http.Request) (api.Rights, bool) { return api.Needs(q, w.page != nil) }
+
+// refuse answers with an error as those who asked read it.
+func (w *web) refuse(rw http.ResponseWriter, q *http.Request, err *httpError) {
+	if _, program := w.needs(q); program {
+		api.Refuse(rw, &api.Error{Status: err.status, Reason: err.reason})
+		return
 	}
-	fields := q.Header.Values("Authorization")
-	if len(fields) != 1 {
-		return false
-	}
-	scheme, token, _ := strings.Cut(fields[0], " ")
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(token), []byte(w.token)) == 1
+	refuse(rw, err)
+}
+
+// ownHost reports whether the field Host of a request is none that a site on the internet
+// can have pointed at this host: see ownHost, or a name that the certificate is for.
+func (w *web) ownHost(q *http.Request) bool {
+	return ownHost(q.Host) || q.TLS != nil && certifies(w.s.opts.TLS, q.Host)
 }
 
 // ownHost reports whether a field Host is none that a site on the internet can have

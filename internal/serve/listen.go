@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,15 +11,17 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // DefaultPort is the TCP port of an Options.Listen that names none.
 const DefaultPort = 9464
 
 // ErrListen says that Options.Listen is no place to listen at, or not without
-// Options.Token: whoever has an account on this host reaches each of its addresses,
+// Options.Clients: whoever has an account on this host reaches each of its addresses,
 // the loopback ones too.
 var ErrListen = errors.New("cannot listen")
 
@@ -28,7 +31,7 @@ var ErrAddress = errors.New("cannot listen on")
 
 // listen opens the listener of an Options.Listen: unix:PATH, or, if there is a
 // token, ADDRESS:PORT, ADDRESS or :PORT. It returns ErrListen or ErrAddress.
-func listen(where, token string) (l net.Listener, err error) {
+func listen(where string, token bool) (l net.Listener, err error) {
 	if path, ok := strings.CutPrefix(where, "unix:"); ok {
 		if l, err = listenPath(path); err != nil && !errors.Is(err, ErrListen) {
 			err = fmt.Errorf("%w %s: %w", ErrAddress, where, err)
@@ -39,7 +42,7 @@ func listen(where, token string) (l net.Listener, err error) {
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("%w on %q: not ADDRESS, ADDRESS:PORT, :PORT nor unix:PATH", ErrListen, where)
-	case token == "":
+	case !token:
 		return nil, fmt.Errorf("%w on %q without a token: every account of this host reaches that address", ErrListen, where)
 	}
 	if l, err = net.ListenTCP("tcp", at); err != nil {
@@ -117,11 +120,38 @@ func listenPath(path string) (net.Listener, error) {
 
 // countedListener counts the connections that are open. Those beyond most are
 // marked, to be told so, and those beyond twice as many are closed at once, so that
-// a flood takes no more descriptors than that.
+// a flood takes no more descriptors than that. Before one is marked, the one that has
+// waited for its client to read for the longest time is closed, if that is longer than
+// patience: who never reads keeps nobody out.
 type countedListener struct {
 	net.Listener
-	most int64
-	open atomic.Int64
+	most     int64
+	patience time.Duration
+	open     atomic.Int64
+
+	mu      sync.Mutex
+	writing map[*countedConn]time.Time // since when a Write of theirs goes on
+}
+
+// giveUp closes the connection that has waited for its client for the longest time, and
+// reports whether there was one.
+func (l *countedListener) giveUp() bool {
+	l.mu.Lock()
+	var victim *countedConn
+	since := time.Now().Add(-l.patience)
+	for c, at := range l.writing {
+		if at.Before(since) {
+			victim, since = c, at
+		}
+	}
+	delete(l.writing, victim)
+	l.mu.Unlock()
+	if victim == nil {
+		return false
+	}
+	victim.forget()
+	_ = victim.Close()
+	return true
 }
 
 // Accept returns a *countedConn.
@@ -131,7 +161,11 @@ func (l *countedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n := l.open.Add(1); n <= 2*l.most {
+		n := l.open.Add(1)
+		if n > l.most && l.giveUp() {
+			n--
+		}
+		if n <= 2*l.most {
 			return &countedConn{Conn: conn, l: l, over: n > l.most}, nil
 		}
 		l.open.Add(-1)
@@ -167,11 +201,24 @@ func (c *countedConn) CloseWrite() error {
 // Write writes. What a client did not take in time is not kept for it by the kernel
 // either, once the connection is closed.
 func (c *countedConn) Write(b []byte) (int, error) {
+	c.l.mu.Lock()
+	c.l.writing[c] = time.Now()
+	c.l.mu.Unlock()
 	n, err := c.Conn.Write(b)
-	if tcp, ok := c.Conn.(*net.TCPConn); ok && errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = tcp.SetLinger(0)
+	c.l.mu.Lock()
+	delete(c.l.writing, c)
+	c.l.mu.Unlock()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.forget()
 	}
 	return n, err
+}
+
+// forget has the kernel forget what it still has for the client, once it is closed.
+func (c *countedConn) forget() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
 }
 
 // crowded reports whether more than half of the connections are taken: then they
@@ -187,6 +234,10 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 
 // connOf returns the connection of a request's context, nil in a test without one.
 func connOf(ctx context.Context) *countedConn {
-	c, _ := ctx.Value(connKey{}).(*countedConn)
+	conn := ctx.Value(connKey{})
+	if encrypted, ok := conn.(*tls.Conn); ok {
+		conn = encrypted.NetConn()
+	}
+	c, _ := conn.(*countedConn)
 	return c
 }

@@ -70,7 +70,10 @@ var verbs = map[string]func(args []string) error{
 		}
 		return err
 	},
-	"toil": func([]string) error { return toil() },
+	"toil":          func([]string) error { return toil() },
+	"consume":       consumeVerb,
+	"toil-commands": func([]string) error { return toilKey(false) },
+	"toil-worker":   func([]string) error { return toilKey(true) },
 	"pop": func(args []string) error { // AFTER: prints the highest id, or nothing
 		t, err := engine.Open(os.Getenv("THREAD_DIR"))
 		if err != nil {
@@ -182,6 +185,29 @@ func (b *bench) serve(o Options) {
 		b.Fatal(err)
 	}
 	b.s = s
+}
+
+// untilStopped starts a server that stop tells to end, with 20 s for its handlers, and
+// returns when it serves. left then has how many handlers it leaves.
+func (b *bench) untilStopped(o Options) (s *Server, stop context.CancelFunc, left <-chan int) {
+	b.Helper()
+	ctx, stop := context.WithCancel(b.Context())
+	ready := make(chan struct{})
+	o.Threads, o.Drain, o.Ready = []string{b.t.Dir()}, 20*time.Second, func() { close(ready) }
+	s, err := New(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan int)
+	go func() {
+		n, err := s.Run(ctx)
+		if err != nil {
+			b.Error(err)
+		}
+		ended <- n
+	}()
+	<-ready
+	return s, stop, ended
 }
 
 func (b *bench) subscribe(s engine.Subscription) {

@@ -197,7 +197,7 @@ func TestListenForms(t *testing.T) {
 		}
 	}
 	b := newBench(t)
-	b.listen(Options{Listen: ":0", Token: testToken})
+	b.listen(Options{Listen: ":0", Clients: testClients})
 	_, port, _ := net.SplitHostPort(b.s.web.listener.Addr().String())
 	if r, err := http.Get("http://127.0.0.1:" + port + "/healthz"); err != nil || r.StatusCode != 200 {
 		t.Errorf("%+v %v", r, err)
@@ -245,7 +245,7 @@ func (l *failingListener) Accept() (net.Conn, error) {
 // ends nothing.
 func TestHTTPErrors(t *testing.T) {
 	var log lockedBuffer
-	s, err := New(Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Listen: "127.0.0.1:0", Token: testToken})
+	s, err := New(Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Listen: "127.0.0.1:0", Clients: testClients})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,24 +10,22 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/dispatch"
 	"thread/lane"
 	"thread/lock"
 )
 
-// The handler's side of steering, in its environment. Both are paths.
+// The handler's side of steering, in its environment.
 const (
-	envState    = "THREAD_STATE"    // a file: the handler writes one of the words below
-	envMessages = "THREAD_MESSAGES" // a named pipe: it reads messages, each a JSON string on a line
+	envState    = dispatch.EnvState
+	envMessages = dispatch.EnvMessages
 )
 
-// The words of the state file. Anything else says neither.
+// The words of the state file, which the handler writes. Anything else says neither.
 const (
 	wordStreaming  = "streaming"
 	wordCompacting = "compacting"
 )
-
-// runsDir holds, in run/, a directory for each consumer that runs.
-const runsDir = ".runs"
 
 // maxStateBytes is how much of the state file is looked at.
 const maxStateBytes = 64
@@ -51,13 +49,56 @@ type run struct {
 	pid int
 	at  time.Time // when it started
 
+	over     chan struct{} // closed when the handler has ended
+	overOnce sync.Once
+	disown   func() // gives back the run's place in the lanes
+
+	turnsMu sync.Mutex
+	turns   *turns // of the latest connection, nil: none asked
+
 	pipe     sync.Mutex // held while a message waits for room
 	messages *os.File   // nil: cannot be steered
 	broken   bool       // half a message is in the pipe
 }
 
 func newRun(t *thread, consumer string) *run {
-	return &run{t: t, dir: filepath.Join(t.dir, "run", runsDir, lock.Name(consumer)), abort: make(chan struct{})}
+	return &run{t: t, dir: filepath.Join(t.dir, "run", dispatch.RunsDir, lock.Name(consumer)), abort: make(chan struct{}), over: make(chan struct{})}
+}
+
+// leaveLane is called when the handler asks for the turns of its deliveries.
+func (r *run) leaveLane() { r.disown() }
+
+// setTurns puts one connection in the place of the one before.
+func (r *run) setTurns(s *turns) {
+	r.turnsMu.Lock()
+	before := r.turns
+	r.turns = s
+	r.turnsMu.Unlock()
+	if before != nil {
+		before.conn.Close()
+	}
+}
+
+// deliveries returns what the run has out, or waits for its turn.
+func (r *run) deliveries() []Run {
+	r.turnsMu.Lock()
+	s := r.turns
+	r.turnsMu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return s.list()
+}
+
+// close ends the turns of the run.
+func (r *run) close() {
+	r.overOnce.Do(func() { close(r.over) })
+	r.turnsMu.Lock()
+	s := r.turns
+	r.turnsMu.Unlock()
+	if s != nil {
+		s.conn.Close()
+	}
 }
 
 // environment makes the two files. A handler runs also where that fails; then it
@@ -65,6 +106,9 @@ func newRun(t *thread, consumer string) *run {
 func (r *run) environment() []string {
 	state, pipe := filepath.Join(r.dir, "state"), filepath.Join(r.dir, "messages")
 	err := os.RemoveAll(r.dir) // what a killed server left
+	if err == nil {
+		_, err = os.Stat(r.t.dir) // a deleted thread is not brought back
+	}
 	if err == nil {
 		err = os.MkdirAll(r.dir, 0o700)
 	}
@@ -123,8 +167,9 @@ func (r *run) end() {
 	if r.messages != nil {
 		r.messages.Close()
 		r.messages = nil
-		os.RemoveAll(r.dir)
 	}
+	os.RemoveAll(r.dir)
+	r.close()
 }
 
 // handle is what the registry knows of the run.
@@ -139,8 +184,11 @@ func (r *run) handle() *lane.Run {
 }
 
 // word returns what the handler says of itself.
-func (r *run) word() string {
-	f, err := openRegular(filepath.Join(r.dir, "state"))
+func (r *run) word() string { return wordIn(r.dir) }
+
+// wordIn returns what the state file in dir says.
+func wordIn(dir string) string {
+	f, err := openRegular(filepath.Join(dir, "state"))
 	if err != nil {
 		return ""
 	}
@@ -163,10 +211,35 @@ func (r *run) deliver(message string) error {
 	case r.broken:
 		return errNotRead
 	}
-	r.messages.SetWriteDeadline(time.Now().Add(deliverTime))
-	n, err := r.messages.Write(append(event.AppendString(nil, message), '\n'))
+	n, err := writeMessage(r.messages, message)
 	if err != nil {
 		r.broken = n > 0
+		return errNotRead
+	}
+	return nil
+}
+
+func writeMessage(pipe *os.File, message string) (n int, err error) {
+	pipe.SetWriteDeadline(time.Now().Add(deliverTime))
+	return pipe.Write(append(event.AppendString(nil, message), '\n'))
+}
+
+// deliver writes a message into the pipe of the delivery's slot, which the handler has
+// open.
+func (d *delivery) deliver(message string) error {
+	d.pipe.Lock()
+	defer d.pipe.Unlock()
+	if d.broken {
+		return errNotRead
+	}
+	pipe, err := openToWrite(filepath.Join(d.dir, "messages"))
+	if err != nil {
+		return lane.NotStreaming
+	}
+	defer pipe.Close()
+	n, err := writeMessage(pipe, message)
+	if err != nil {
+		d.broken = n > 0
 		return errNotRead
 	}
 	return nil

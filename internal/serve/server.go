@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,11 +26,19 @@ type Options struct {
 	Drain   time.Duration      // 0: DefaultDrain
 	Ready   func()             // called when every thread is being served, nil for nobody
 	Listen  string             // where HTTP is spoken: unix:PATH, ADDRESS:PORT, ADDRESS or :PORT; "" for nowhere
-	Token   string             // what is asked of who comes there; "" only for unix:PATH
+	Clients []Client           // who may come there, by their tokens; none only for unix:PATH
+	TLS     *tls.Config        // how it is encrypted there, nil for not at all
+	// UI adds the pages of package page to what is answered there. Opened is then called
+	// with the address of one of them that logs a browser in, once; at a unix socket with its
+	// path alone.
+	UI       bool
+	ReadOnly bool // the pages change nothing
+	Opened   func(address string)
+	Work     Work // what is done about recorded runs
 
 	// Zero but in tests.
-	heartbeat, writeTime time.Duration
-	maxDescriptors       int
+	heartbeat, writeTime, bodyTime time.Duration
+	maxDescriptors                 int
 }
 
 const (
@@ -48,16 +57,19 @@ type Server struct {
 	runs    *lane.Registry
 	standby *dispatch.Standby
 	notices *notices
+	changes changes
 
 	stats   *stats
 	repeats *repeats
+	workers *workers
 	web     *web // nil: no HTTP
 
 	descriptors descriptors
 
-	passes chan struct{} // one token for each pass that may be under way
-	work   chan struct{} // for each handler that there are descriptors for
-	held   chan struct{} // and for each retry
+	retains sync.Mutex    // held while old events are dropped: in one thread at a time
+	passes  chan struct{} // one token for each pass that may be under way
+	work    chan struct{} // for each handler that there are descriptors for
+	held    chan struct{} // and for each retry
 
 	waiting context.Context // of what waits in lanes
 	refuse  context.CancelFunc
@@ -93,11 +105,17 @@ func New(o Options) (*Server, error) {
 	if o.writeTime == 0 {
 		o.writeTime = defaultWriteTime
 	}
+	if o.bodyTime == 0 {
+		o.bodyTime = defaultBodyTime
+	}
 	if o.maxDescriptors == 0 {
 		o.maxDescriptors = maxDescriptors()
 	}
 	if o.Drain == 0 {
 		o.Drain = DefaultDrain
+	}
+	if err := o.Work.check(); err != nil {
+		return nil, err
 	}
 	s := &Server{opts: o, log: o.Log, queue: lane.New(o.Log), runs: lane.NewRegistry(o.Log),
 		stats: newStats(), repeats: newRepeats(o.Log), descriptors: share(o.maxDescriptors),
@@ -155,6 +173,9 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	if s.web != nil {
 		go s.web.serve()
 		s.log.Info("listening", "address", s.web.listener.Addr().String())
+		if s.web.page != nil && s.opts.Opened != nil {
+			s.opts.Opened(s.web.entrance())
+		}
 	}
 	s.log.Info("serving", "threads", s.count())
 	if few := s.count() - s.descriptors.threads; few > 0 {
@@ -165,6 +186,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		s.opts.Ready()
 	}
 	debug.FreeOSMemory() // of the first passes
+	s.workers = startWorkers(s)
 	tick := time.NewTicker(s.opts.Sweep)
 	defer tick.Stop()
 	for {
@@ -280,6 +302,8 @@ const stopTime = 10 * time.Second
 // drain ends the work. What waits in the lanes is in the databases too, so it is
 // let go; the standby finds it there.
 func (s *Server) drain() (left int) {
+	worked := s.workers.drain()
+	defer func() { left += <-worked }()
 	s.log.Info("draining", "running", s.queue.Active(), "queued", s.queue.Total()-s.queue.Active())
 	s.close()
 	s.queue.Drain()
@@ -290,7 +314,10 @@ func (s *Server) drain() (left int) {
 		s.awaitIdle(stopTime)
 	}
 	for _, t := range s.all() {
-		for _, r := range t.list() {
+		for _, r := range t.list(nil) {
+			if r.Event != 0 || r.State == stateRunning && !s.runs.Active(t.session(r.Consumer)) {
+				continue // of a handler that is in the list; or it has ended a moment ago
+			}
 			if r.State == stateRunning {
 				left++
 			}

@@ -52,7 +52,7 @@ func TestSoak(t *testing.T) {
 		for _, source := range []string{"a", "b", "c"} {
 			c := fmt.Sprintf("%s%d", source, i)
 			where := "source = '" + source + "'"
-			if err := th.Subscribe(t.Context(), engine.Subscription{Consumer: c, Handler: `exec "$T" toil`, Filter: &where, Timeout: 400 * time.Millisecond}); err != nil {
+			if err := th.Subscribe(t.Context(), engine.Subscription{Consumer: c, Handler: `exec "$T" toil`, Filter: &where, Timeout: 2 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			targets = append(targets, target{th, c, source})

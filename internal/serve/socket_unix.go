@@ -24,6 +24,19 @@ func openPipe(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
 }
 
+// openToWrite opens a named pipe that somebody reads.
+func openToWrite(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		f.Close()
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a named pipe")}
+	}
+	return f, nil
+}
+
 // openRegular opens a file that somebody else may have replaced by anything, and
 // does not wait for the other side of a pipe.
 func openRegular(path string) (*os.File, error) {

@@ -8,6 +8,7 @@ import (
 
 func openPipe(string) (*os.File, error)    { return nil, errors.ErrUnsupported }
 func openRegular(string) (*os.File, error) { return nil, errors.ErrUnsupported }
+func openToWrite(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 type listener struct{ net.Listener }
 

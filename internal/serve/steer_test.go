@@ -91,7 +91,7 @@ func TestSteer(t *testing.T) {
 		t.Errorf("wait: %+v", a)
 	}
 	b.idle()
-	if left, _ := os.ReadDir(filepath.Join(b.t.Dir(), "run", runsDir)); len(left) != 0 {
+	if left, _ := os.ReadDir(filepath.Join(b.t.Dir(), "run", dispatch.RunsDir)); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -112,7 +112,7 @@ func TestStartIsSeenWhole(t *testing.T) {
 		asking := make(chan struct{})
 		go func() {
 			close(asking)
-			answer <- thread.list()
+			answer <- thread.list(nil)
 		}()
 		<-asking
 		for range 1000 {
@@ -170,22 +170,8 @@ func TestDrain(t *testing.T) {
 	b.fifo("go")
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo started > "$D/at"; read x < "$D/go"; ` + drain})
 	b.subscribe(engine.Subscription{Consumer: "d", Handler: drain})
-	ctx, stop := context.WithCancel(t.Context())
+	s, stop, left := b.untilStopped(Options{Limits: map[string]float64{"main": 1}})
 	defer stop()
-	ready := make(chan struct{})
-	s, err := New(Options{Threads: []string{b.t.Dir()}, Limits: map[string]float64{"main": 1}, Drain: 20 * time.Second, Ready: func() { close(ready) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := make(chan int)
-	go func() {
-		n, err := s.Run(ctx)
-		if err != nil {
-			t.Error(err)
-		}
-		left <- n
-	}()
-	<-ready
 	b.push("s")
 	b.line(at)
 	stop()

@@ -13,6 +13,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/page"
 )
 
 // defaultHeartbeat is how often a stream without events is written to, so that
@@ -27,18 +28,28 @@ const defaultHeartbeat = 15 * time.Second
 // after its place, moves there, and waits until the thread may have changed. So
 // between what was there and what comes, there is no gap and nothing twice.
 func (w *web) events(rw http.ResponseWriter, q *http.Request) {
-	f, err := w.newFollower(q)
+	t, err := w.s.named(q.URL.Query().Get("thread"))
 	if err != nil {
 		refuse(rw, err)
 		return
 	}
-	select {
-	case w.streams <- struct{}{}:
-		defer func() { <-w.streams }()
-	default:
-		refuse(rw, &httpError{http.StatusServiceUnavailable, "too many streams"})
+	w.stream(rw, q, t)
+}
+
+// stream is events of one thread.
+func (w *web) stream(rw http.ResponseWriter, q *http.Request, t *thread) {
+	f, err := w.newFollower(q, t)
+	if err != nil {
+		refuse(rw, err)
 		return
 	}
+	release, refused := w.place(q)
+	if refused != nil {
+		rw.Header().Set("Retry-After", retryAfter)
+		refuse(rw, refused)
+		return
+	}
+	defer release()
 	rw.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	rw.Header().Set("Connection", "close")
 	rw.WriteHeader(http.StatusOK)
@@ -54,19 +65,35 @@ func (w *web) events(rw http.ResponseWriter, q *http.Request) {
 	}
 }
 
+// retryAfter is in how many seconds a client without a place may ask again.
+const retryAfter = "15"
+
+// place takes a place among the streams for who sends q. Where several clients are
+// known, half of the places are all that one of them gets.
+func (w *web) place(q *http.Request) (release func(), refused *httpError) {
+	name := ""
+	if c := w.clients.of(q); c != nil && w.clients.several() {
+		name = c.name
+	}
+	release, taken := w.streams.Take(name)
+	switch taken {
+	case page.OwnTaken:
+		return nil, &httpError{http.StatusTooManyRequests, "client " + name + " has too many streams and requests that wait: end some, others have their own"}
+	case page.AllTaken:
+		return nil, &httpError{http.StatusServiceUnavailable, "too many streams and requests that wait"}
+	}
+	return release, nil
+}
+
 // newFollower returns the stream that was asked for, which has begun with nothing
 // yet, or an *httpError.
-func (w *web) newFollower(q *http.Request) (*follower, error) {
+func (w *web) newFollower(q *http.Request, t *thread) (*follower, error) {
 	if w.ctx.Err() != nil {
 		return nil, errDraining
 	}
 	query, err := url.ParseQuery(q.URL.RawQuery)
 	if err != nil {
 		return nil, badRequest("the query cannot be decoded")
-	}
-	t, err := w.s.named(query.Get("thread"))
-	if err != nil {
-		return nil, err
 	}
 	where := query.Get("filter")
 	for _, err := range t.t.Events(w.ctx, engine.Query{After: math.MaxInt64, Filter: where}) {

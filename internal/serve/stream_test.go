@@ -30,7 +30,12 @@ type eventSource struct {
 
 func (b *bench) follow(query string, header ...string) *eventSource {
 	b.Helper()
-	r, err := http.DefaultClient.Do(b.request("/events"+query, header...))
+	return b.followAt("/events"+query, header...)
+}
+
+func (b *bench) followAt(query string, header ...string) *eventSource {
+	b.Helper()
+	r, err := http.DefaultClient.Do(b.request(query, header...))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -299,4 +304,42 @@ func TestStreamCrowd(t *testing.T) {
 		r.Body.Close()
 		return r.StatusCode == 200
 	})
+}
+
+// TestStreamsOfOne: one of several clients does not take the places of the others, and is
+// told so.
+func TestStreamsOfOne(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{Clients: []Client{{"many", "read", "token-many"}, {"few", "read", "token-few"}}})
+	ask := func(token string) *http.Response {
+		t.Helper()
+		q := b.request("/events")
+		q.Header.Set("Authorization", "Bearer "+token)
+		r, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Body.Close() })
+		return r
+	}
+	var idle []*http.Response
+	for {
+		r := ask("token-many")
+		if r.StatusCode != 200 {
+			text, _ := io.ReadAll(r.Body)
+			if r.StatusCode != 429 || !strings.Contains(string(text), "client many has too many streams") || r.Header.Get("Retry-After") == "" {
+				t.Errorf("%d %s", r.StatusCode, text)
+			}
+			break
+		}
+		idle = append(idle, r)
+	}
+	if len(idle) != maxStreams/2 {
+		t.Errorf("one client has %d streams", len(idle))
+	}
+	if r := ask("token-few"); r.StatusCode != 200 {
+		t.Errorf("the other client: %d", r.StatusCode)
+	}
+	idle[0].Body.Close()
+	b.until("admitted", func() bool { return ask("token-many").StatusCode == 200 })
 }

@@ -33,6 +33,9 @@ type thread struct {
 	alarm       *time.Timer // for what is scheduled next
 	alarmAt     time.Time   // zero: nothing is
 
+	retaining atomic.Bool  // a look at the limits is under way
+	retainAt  atomic.Int64 // when the sweep has one made again, seconds since 1970
+
 	pushes atomic.Uint64 // that told this process
 	news   chan struct{} // closed at the next wake-up, nil when nobody waits for it
 	gone   chan struct{} // closed with closed
@@ -154,6 +157,7 @@ func (t *thread) isClosed() bool {
 
 // wake asks for a pass.
 func (t *thread) wake(w wakeUp) {
+	t.s.changes.tell()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pending.add(w)
@@ -223,6 +227,30 @@ func (t *thread) reconcileOnce(w wakeUp) {
 	for i := range due {
 		t.enqueue(&due[i].Subscription, w)
 	}
+	t.retain()
+}
+
+// retainPause is the pause between two looks at the limits of a thread that nobody
+// pushes to.
+const retainPause = 10 * time.Minute
+
+// retain drops what the thread is not to keep, one thread after the other.
+func (t *thread) retain() {
+	if !t.retaining.CompareAndSwap(false, true) {
+		return
+	}
+	t.retainAt.Store(time.Now().Add(retainPause).Unix())
+	go func() {
+		defer t.retaining.Store(false)
+		t.s.retains.Lock()
+		defer t.s.retains.Unlock()
+		if t.isClosed() {
+			return
+		}
+		if err := dispatch.Retain(context.Background(), t.t); err != nil {
+			t.s.repeats.say(slog.LevelWarn, "old events not dropped", "thread", t.dir, "error", err)
+		}
+	}()
 }
 
 func (t *thread) stamp() (stamp, error) {
@@ -255,6 +283,8 @@ func (t *thread) check() error {
 	}
 	if changed {
 		t.wake(wakeNew)
+	} else if at := t.retainAt.Load(); at != 0 && (time.Now().Unix() >= at || time.Now().Unix() < at-int64(2*retainPause/time.Second)) {
+		t.retain()
 	}
 	return nil
 }

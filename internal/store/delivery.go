@@ -23,6 +23,11 @@ type Delivery struct {
 	Moved  int64 // how often the set above the progress, or attempts, were changed from outside
 	Window int64 // of the latest ParallelFeed
 	Mark   int64 // 1 + progress when the set was changed last, 0: there is none
+
+	// While Count is not 0, of a delivery that outlives the process that took it: when it
+	// was given out, or the lease was drawn out last, and when it ends, in milliseconds.
+	LeasedAt int64
+	LeaseEnd int64 // 0: it has no lease
 }
 
 const (
@@ -38,12 +43,15 @@ const (
 	fieldMoved   = 10
 	fieldRoom    = 11
 	fieldMark    = 12
+	fieldLeased  = 13
+	fieldLease   = 14
 )
 
 func (d *Delivery) numbers() []*int64 {
 	return []*int64{fieldNumber: &d.Number, fieldFirst: &d.First, fieldLast: &d.Last, fieldCount: &d.Count,
 		fieldRetry: &d.Retry, fieldSuspect: &d.Suspect, fieldFailing: &d.Failing, fieldRetried: &d.Retried,
-		fieldMoved: &d.Moved, fieldRoom: &d.Window, fieldMark: &d.Mark}
+		fieldMoved: &d.Moved, fieldRoom: &d.Window, fieldMark: &d.Mark,
+		fieldLeased: &d.LeasedAt, fieldLease: &d.LeaseEnd}
 }
 
 // Encode returns the record for key.

@@ -19,6 +19,9 @@ var (
 	ErrByteOrder   = errors.New("written on a host of other byte order")
 	ErrTooLarge    = errors.New("database is too large for this host's address space")
 	ErrCorrupt     = errors.New("database is damaged")
+	// ErrOwner says that what replaces a file would take it from its owner. Nothing was
+	// changed.
+	ErrOwner = errors.New("the thread belongs to another account")
 	// ErrNothingSaved says that a repair found nothing of a thread.
 	ErrNothingSaved = fmt.Errorf("%w: nothing that can be saved", ErrCorrupt)
 

@@ -17,5 +17,8 @@ const (
 
 // Path returns the path of something in the directory.
 func (p Place) Path(elem ...string) string {
+	if len(elem) == 1 { // which each transaction asks for
+		return p.Dir + string(filepath.Separator) + elem[0]
+	}
 	return filepath.Join(append([]string{p.Dir}, elem...)...)
 }

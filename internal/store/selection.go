@@ -102,8 +102,8 @@ func AnswerOf(v filter.Verdict) index.Answer {
 	return index.Open
 }
 
-// Match reports whether an event matches, which its series leaves open. Row has what
-// Times and Contents ask for, and all other columns.
+// Match reports whether an event matches, which its series leaves open. Row has the id
+// and what BySeries (source, type and subtype), Times and Contents ask for.
 func (s *Selection) Match(row *filter.Row) (bool, error) {
 	if s.matcher == nil {
 		s.matcher = s.Filter.Matcher()

@@ -39,7 +39,7 @@ func DecodeSettledRange(key, value []byte) (r SettledRange, err error) {
 // Attempt is what is known of a single event of a consumer whose deliveries are out
 // side by side. Table attempts, by [LetterKey]: the fields of Failures, those below,
 // and a crc of 4 bytes. An event has a record while it is out, and from its first
-// failure until it is settled.
+// failure or postponement until it is settled.
 type Attempt struct {
 	Failures
 	State  int64 // AttemptWaiting, AttemptReserved or AttemptRunning
@@ -70,7 +70,9 @@ func (a *Attempt) numbers() [fieldResent + 1]*int64 {
 }
 
 // Void reports whether nothing is worth keeping of it.
-func (a *Attempt) Void() bool { return a.State == AttemptWaiting && a.Most == 0 && a.FirstAt.IsZero() }
+func (a *Attempt) Void() bool {
+	return a.State == AttemptWaiting && a.Most == 0 && a.FirstAt.IsZero() && a.NextAt.IsZero()
+}
 
 // Encode returns the record for key.
 func (a *Attempt) Encode(key []byte) []byte {

@@ -29,6 +29,7 @@ package store
 import (
 	"context"
 	"iter"
+	"time"
 
 	"thread/event"
 )
@@ -131,6 +132,11 @@ type Tx interface {
 	// at the end, less when fn ended the scan, or the slice was over. A scan in slices
 	// comes further with each.
 	Scan(q Scan, fn func(id int64) (more bool, err error)) (pos int64, err error)
+	// ScanSeries is a Scan that also gives what the series says: of e only the id,
+	// source, type and subtype are set, until read fills in the rest. A store that keeps
+	// the series apart does not look at the event before that. What e holds are copies;
+	// e itself is valid during the call.
+	ScanSeries(q Scan, fn func(e *event.Event, read func() error) (more bool, err error)) (pos int64, err error)
 	// Page is a Scan that appends copies of the events to page, at most limit, and
 	// fewer when they are large.
 	Page(q Scan, limit int64, page []event.Event) (events []event.Event, pos int64, err error)
@@ -147,6 +153,28 @@ type Tx interface {
 	Yield() bool
 	// Size returns how many bytes the thread takes.
 	Size() int64
+}
+
+// Clock is a Tx of a store with a clock of its own, which goes for all hosts.
+type Clock interface{ Now() time.Time }
+
+// Watching is a store that says itself when it is written; a directory is watched.
+type Watching interface {
+	Watch(ctx context.Context) Watcher
+}
+
+// Durable is a store that says how many hosts keep what it has confirmed, and how.
+type Durable interface {
+	Durability(ctx context.Context) (string, error)
+}
+
+// Watcher waits for what is written. It is for one goroutine.
+type Watcher interface {
+	// Wait returns nil when the thread was written since the last call, or may have
+	// been, and when until is reached, unless that is zero. It returns the cause of the
+	// end of ctx.
+	Wait(ctx context.Context, until time.Time) error
+	Close() error
 }
 
 // Records are keyed records in tables, ordered by the bytes of their keys. A write
@@ -209,12 +237,37 @@ type Batch struct {
 	Warning     error
 }
 
+// IDs yields, for every draft of a batch in order, the id of its event, and whether the event
+// was there before. D is a Duplicate, or one of the same shape.
+func IDs[D ~struct{ Index, ID int64 }](first, drafts int64, duplicates []D) iter.Seq2[int64, bool] {
+	return func(yield func(int64, bool) bool) {
+		next, duplicates := first, duplicates
+		for i := range drafts {
+			if len(duplicates) > 0 && Duplicate(duplicates[0]).Index == i {
+				if !yield(Duplicate(duplicates[0]).ID, true) {
+					return
+				}
+				duplicates = duplicates[1:]
+				continue
+			}
+			if !yield(next, false) {
+				return
+			}
+			next++
+		}
+	}
+}
+
 // Dropping says which events Prune drops: those up to the id that Through returns, 0
 // for none. May returns an error when they must stay; it is asked in the transaction
 // that drops them, because consumers go on meanwhile. Both run in read transactions.
+// With Rotate a store that keeps lines of its events begins a new file of them with the
+// next push, where the present one has grown large beside what is kept: a file goes when
+// its last event does, and one of 10,000 large events would outlive most of them.
 type Dropping struct {
 	Through func(tx Tx) (int64, error)
 	May     func(tx Tx, through int64) error
+	Rotate  bool
 }
 
 // Compaction is what Compact and Prune have done.

@@ -26,6 +26,9 @@ type Subscription struct {
 	Lane         string
 	Key          string
 	Parallel     int64
+	WarnAfter    *time.Duration
+	Pull         bool
+	MaxAttempts  int64
 
 	Ordinal uint64            // subscriptions are listed in the order they were made
 	Unknown map[uint64][]byte // fields of a newer version, kept as they are
@@ -40,7 +43,10 @@ const (
 	fieldPaused       = 6 // empty
 	fieldLane         = 7
 	fieldOrderKey     = 8
-	fieldParallel     = 9 // 8 bytes
+	fieldParallel     = 9  // 8 bytes
+	fieldWarnAfter    = 10 // 8 bytes, nanoseconds
+	fieldPull         = 11 // empty
+	fieldMaxAttempts  = 12 // 8 bytes
 )
 
 // Where returns the text of the filter, "" when there is none.
@@ -74,6 +80,13 @@ func (s *Subscription) Encode() []byte {
 		b = appendField(b, fieldOrderKey, s.Key)
 	}
 	b = appendNumber(b, fieldParallel, s.Parallel)
+	if s.WarnAfter != nil {
+		b = appendField(b, fieldWarnAfter, uint64Text(uint64(*s.WarnAfter)))
+	}
+	if s.Pull {
+		b = appendField(b, fieldPull, "")
+	}
+	b = appendNumber(b, fieldMaxAttempts, s.MaxAttempts)
 	tags := make([]uint64, 0, len(s.Unknown))
 	for tag := range s.Unknown {
 		tags = append(tags, tag)
@@ -105,7 +118,7 @@ func DecodeSubscription(key, value []byte) (*Subscription, error) {
 		v := b[w+w2 : w+w2+int(n)]
 		b = b[w+w2+int(n):]
 		switch tag {
-		case fieldOrdinal, fieldTimeout, fieldParallel:
+		case fieldOrdinal, fieldTimeout, fieldParallel, fieldWarnAfter, fieldMaxAttempts:
 			if n != 8 {
 				return bad()
 			}
@@ -114,6 +127,11 @@ func DecodeSubscription(key, value []byte) (*Subscription, error) {
 				s.Ordinal = u
 			case fieldTimeout:
 				s.Timeout = time.Duration(u)
+			case fieldWarnAfter:
+				d := time.Duration(u)
+				s.WarnAfter = &d
+			case fieldMaxAttempts:
+				s.MaxAttempts = int64(u)
 			default:
 				s.Parallel = int64(u)
 			}
@@ -127,6 +145,8 @@ func DecodeSubscription(key, value []byte) (*Subscription, error) {
 			s.AckOnSuccess = true
 		case fieldPaused:
 			s.Paused = true
+		case fieldPull:
+			s.Pull = true
 		case fieldLane:
 			s.Lane = string(v)
 		default:

@@ -29,6 +29,7 @@ const (
 	Schedules     Table = "schedules"
 	Settled       Table = "settled"
 	Attempts      Table = "attempts"
+	LimitsTable   Table = "limits"
 )
 
 // What package bolt makes with every database, and with every one from format 2 on. The
@@ -39,7 +40,7 @@ var (
 )
 
 // laterTables come with their first use.
-var laterTables = []Table{Pieces, Receipts, Checked, Deliveries, Dead, Retries, Dedupe, DedupeExpiry, Scheduled, Schedules, Settled, Attempts}
+var laterTables = []Table{Pieces, Receipts, Checked, Deliveries, Dead, Retries, Dedupe, DedupeExpiry, Scheduled, Schedules, Settled, Attempts, LimitsTable}
 
 // Reserved reports whether a table of that name is the thread's own, or the name is
 // none.

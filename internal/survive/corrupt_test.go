@@ -119,7 +119,7 @@ var damages = []damage{
 // TestDamage spoils a directory in random ways. Whatever was done, no command may
 // crash or hang, and what it prints with exit code 0 must be right.
 func TestDamage(t *testing.T) {
-	rounds := 6
+	rounds := 3
 	if sample {
 		rounds = 40
 	}

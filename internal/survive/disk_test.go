@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,10 @@ type disk struct {
 type file struct {
 	data, synced []byte
 	writes       []fileWrite // since the file was synced
+
+	dir      bool
+	hollow   bool  // renamed and not synced since: FAT may lose what is in it
+	replaced *file // by that rename: FAT may still have its bytes under the name instead
 }
 
 type fileWrite struct {
@@ -41,6 +46,14 @@ type nameChange struct {
 }
 
 func (c nameChange) apply(names map[string]*file) {
+	if c.file != nil && c.file.dir && c.from != "" {
+		for path, f := range names {
+			if below, ok := strings.CutPrefix(path, c.from+"/"); ok {
+				delete(names, path)
+				names[filepath.Join(c.path, below)] = f
+			}
+		}
+	}
 	delete(names, c.from)
 	if names[c.path] = c.file; c.file == nil {
 		delete(names, c.path)
@@ -53,8 +66,12 @@ const sector = 512
 func load(t *testing.T, dir string) *disk {
 	d := &disk{names: map[string]*file{}, synced: map[string]*file{}}
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil {
 			return err
+		}
+		if e.IsDir() {
+			d.names[path] = &file{dir: true}
+			return nil
 		}
 		data, err := os.ReadFile(path)
 		d.names[path] = &file{data: data, synced: data}
@@ -130,10 +147,24 @@ func (d *disk) cutOff(t *testing.T, root, dir string, r *rand.Rand, keep func() 
 			t.Fatal(err)
 		}
 	}
+	for _, path := range slices.Sorted(maps.Keys(names)) {
+		if f := names[path]; f != nil && f.dir && f.hollow && !keep() {
+			maps.DeleteFunc(names, func(p string, _ *file) bool { return strings.HasPrefix(p, path+"/") })
+		}
+	}
 	for path, f := range names {
 		rel, err := filepath.Rel(root, path)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !reachable(names, root, path) {
+			continue
+		}
+		if f.dir {
+			if err := os.MkdirAll(filepath.Join(dir, rel), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			continue
 		}
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, rel)), 0o700); err != nil {
 			t.Fatal(err)
@@ -144,10 +175,26 @@ func (d *disk) cutOff(t *testing.T, root, dir string, r *rand.Rand, keep func() 
 	}
 }
 
+// reachable tells whether every directory that path is in, below root, has its name.
+func reachable(names map[string]*file, root, path string) bool {
+	for above := filepath.Dir(path); above != root && len(above) > len(root); above = filepath.Dir(above) {
+		if f := names[above]; f == nil || !f.dir {
+			return false
+		}
+	}
+	return true
+}
+
 // left returns what a cut leaves of a file. A file that only grows is cut
 // somewhere: file systems write its length after its data.
 func (f *file) left(path string, r *rand.Rand, keep func() bool) []byte {
 	data := f.synced
+	if f.hollow && !keep() {
+		if f.replaced == nil {
+			return nil
+		}
+		return f.replaced.left(path, r, keep)
+	}
 	if strings.HasSuffix(path, ".jsonl") || strings.HasSuffix(path, ".log") {
 		for _, w := range f.writes {
 			if !keep() {
@@ -173,9 +220,11 @@ type step struct {
 }
 
 var (
-	tracedCall = regexp.MustCompile(`^\d+ +([a-z0-9]+)\((.*)$`)
-	fdPath     = regexp.MustCompile(`^\d+<([^>]*)>`)
-	hexString  = regexp.MustCompile(`"((?:\\x[0-9a-f]{2})*)"`)
+	tracedCall  = regexp.MustCompile(`^\d+ +([a-z0-9_]+)\((.*)$`)
+	fdPath      = regexp.MustCompile(`^\d+<([^>]*)>`)
+	copiedTo    = regexp.MustCompile(`, \d+<((?:\\x[0-9a-f]{2})+)>`)
+	copiedBytes = regexp.MustCompile(`= (\d+)$`)
+	hexString   = regexp.MustCompile(`"((?:\\x[0-9a-f]{2})*)"`)
 )
 
 // steps runs a command under strace and returns its calls that change something
@@ -184,7 +233,7 @@ func steps(t *testing.T, dir, stdin string, args ...string) (list []step) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "strace")
 	r := run(t, stdin, "strace", append([]string{"-f", "-y", "-qq", "-xx", "-s", "100000000", "-o", log,
-		"-e", "trace=openat,pwrite64,write,ftruncate,fsync,fdatasync,renameat,unlinkat", program}, args...)...)
+		"-e", "trace=openat,pwrite64,write,copy_file_range,ftruncate,fsync,fdatasync,renameat,renameat2,unlinkat,mkdirat", program}, args...)...)
 	if r.code != 0 {
 		t.Fatalf("%q: %v", args, r)
 	}
@@ -251,12 +300,36 @@ func parseStep(call, rest, dir string) (step, bool) {
 			}
 		}
 		return s, true
-	case "renameat":
-		s.do = func(d *disk) { d.change(nameChange{path: texts[1], file: d.names[texts[0]], from: texts[0]}) }
+	case "mkdirat":
+		s.do = func(d *disk) { d.change(nameChange{path: texts[0], file: &file{dir: true}}) }
+		return s, len(texts) == 1 && inside(texts[0]) && strings.HasSuffix(rest, "= 0")
+	case "renameat", "renameat2":
+		s.do = func(d *disk) {
+			f := d.names[texts[0]]
+			if f != nil {
+				f.hollow, f.replaced = true, d.names[texts[1]]
+			}
+			d.change(nameChange{path: texts[1], file: f, from: texts[0]})
+		}
 		return s, len(texts) == 2 && inside(texts[0])
 	case "unlinkat":
+		if len(texts) == 1 && path != "" && !filepath.IsAbs(texts[0]) {
+			texts[0] = filepath.Join(path, texts[0])
+		}
 		s.do = func(d *disk) { d.change(nameChange{path: texts[0]}) }
 		return s, len(texts) == 1 && inside(texts[0])
+	}
+	if call == "copy_file_range" {
+		to, n := copiedTo.FindStringSubmatch(rest), copiedBytes.FindStringSubmatch(rest)
+		if to == nil || n == nil || !inside(unhex(to[1])) {
+			return s, false
+		}
+		size, _ := strconv.Atoi(n[1])
+		s.do = func(d *disk) { // from its beginning to its end
+			f := d.names[unhex(to[1])]
+			f.write(len(f.data), d.names[path].data[len(f.data):][:size])
+		}
+		return s, true
 	}
 	if !inside(path) {
 		return s, false
@@ -264,17 +337,18 @@ func parseStep(call, rest, dir string) (step, bool) {
 	s.do = func(d *disk) {
 		f := d.names[path]
 		switch {
-		case f == nil && path != dir: // deleted, or a directory below
+		case f != nil && f.dir:
+			f.hollow = false
+			d.syncDir(path)
+		case f == nil: // deleted
 		case call == "write":
 			f.write(len(f.data), []byte(texts[0])) // all are opened for appending
 		case call == "pwrite64":
 			f.write(numbers[1], []byte(texts[0]))
 		case call == "ftruncate":
 			f.cut(numbers[0])
-		case f == nil:
-			d.syncDir(path)
 		default:
-			f.synced, f.writes = f.data, nil
+			f.synced, f.writes, f.hollow, f.replaced = f.data, nil, false, nil
 		}
 	}
 	return s, true

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"thread/history"
 	"thread/jsonlog"
 )
 
@@ -107,7 +108,7 @@ func fewHandlers() int {
 	case sample:
 		return 20
 	}
-	return 3
+	return 2
 }
 
 // drainAlone is a handler that pops until nothing is left, and says so when it is
@@ -203,7 +204,11 @@ func (s *scene) play(dir, role string, p *point) (log string, hit bool, err erro
 	if hit = injected; p != nil && p.effect == "signal=KILL" {
 		hit = killed
 	}
-	if err := tk.judge(killed && tk.heir(role)); err != nil {
+	err = tk.judge(killed && tk.heir(role))
+	if err == nil {
+		err = tk.recordedRuns(p == nil || p.effect == "signal=KILL")
+	}
+	if err != nil {
 		return log, hit, fmt.Errorf("%w\n%s", err, tk.log())
 	}
 	return log, hit, nil
@@ -284,6 +289,58 @@ func (tk *take) handled() error {
 		}
 	}
 	return faultless(tk.path("thread"))
+}
+
+// recordedRuns takes the runs that were left into the history. Whoever was killed, and
+// wherever, each consumer has a run there, and all that are there have ended; where a
+// call has failed, a run may be missing, and nothing else. A run that ended when nobody
+// was left to see it is recorded with the next one of its consumer.
+func (tk *take) recordedRuns(all bool) error {
+	runs, err := tk.takenRuns()
+	if err != nil || !all || runs["c"] > 0 && runs["d"] > 0 {
+		return err
+	}
+	if out, err := tk.command(nil, "push", "--source", "s2", "--type", "t", "--content", "again").CombinedOutput(); err != nil {
+		return fmt.Errorf("a push afterwards: %w: %s", err, out)
+	}
+	if err := awaitAll(tk.mark(), handlersLimit); err != nil {
+		return err
+	}
+	again, err := tk.takenRuns()
+	for _, consumer := range []string{"c", "d"} {
+		if err == nil && again[consumer] < 2 {
+			err = fmt.Errorf("recorded are the runs %v, and with one more of each %v", runs, again)
+		}
+	}
+	return err
+}
+
+// takenRuns takes the runs that were left, and counts those of each consumer.
+func (tk *take) takenRuns() (runs map[string]int, err error) {
+	h, err := history.Open(ctx, tk.path("thread"), history.LeaveRuns())
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	if _, err := h.TakeRuns(ctx); err != nil {
+		return nil, fmt.Errorf("the runs cannot be taken: %w", err)
+	}
+	runs = map[string]int{}
+	for r, err := range h.HandlerRuns(ctx, history.HandlerQuery{}) {
+		if err != nil {
+			return nil, err
+		}
+		if !r.Ended() || r.TriggerType != "message" || r.EndedAt.Before(r.StartedAt) {
+			return nil, fmt.Errorf("a run is recorded as %+v", r)
+		}
+		runs[r.AgentName]++
+	}
+	for _, ending := range []string{"ok", "failed"} {
+		if left, _ := filepath.Glob(filepath.Join(tk.path("thread"), "logs", "runs", "*."+ending)); len(left) > 0 {
+			return nil, fmt.Errorf("left after taking: %q", left)
+		}
+	}
+	return runs, nil
 }
 
 // holds reports whether the events have these contents, and the ids from 1 on.

@@ -20,17 +20,27 @@ type recording struct {
 	args    []string
 	commits []int
 	rows    bool // it may change events as it likes, and no row
+	// prepare makes ready what the command finds besides the history.
+	prepare func(t *testing.T, s *started)
+	// judge looks at what the command was to make besides the history.
+	judge func(t *testing.T, s *started) error
 }
 
 func recordings() []recording {
 	return []recording{
 		{name: "message add", args: []string{"message", "add", "--thread", "D", "--session", "one", "--role", "user", "--content", "x", "--id", "M"}, commits: []int{0, 1}},
+		{name: "history take", args: []string{"history", "take", "--thread", "D"}, commits: []int{0, 2}, prepare: leaveHandled, judge: takenOnce},
+		{name: "history import", args: []string{"history", "import", "--thread", "D", "S"}, commits: []int{0, 3}, prepare: importable, judge: importedWhole},
 		{name: "run start", args: []string{"run", "start", "--thread", "D", "--session", "two", "--id", "new"}, commits: []int{0, 2}},
 		{name: "run exec", args: []string{"run", "exec", "--thread", "D", "--id", "new", "--no-output", "--", "true"}, commits: []int{0, 2, 4}},
 		{name: "run end", args: []string{"run", "end", "--thread", "D", "--status", "completed", "active"}, commits: []int{0, 1}},
 		{name: "run next", args: []string{"run", "next", "--thread", "D"}, commits: []int{0, 1}},
 		{name: "session delete", args: []string{"session", "delete", "--thread", "D", "two"}, commits: []int{0, 4}},
 		{name: "history prune", args: []string{"history", "prune", "--thread", "D", "--keep-last", "5"}, rows: true},
+		{name: "history take that retains", args: []string{"history", "take", "--thread", "D"}, rows: true, prepare: limitHistory},
+		{name: "history mirror", args: []string{"history", "mirror", "--thread", "D", "--to", "M"}, commits: []int{0}, prepare: noMirror, judge: mirrorCatchesUp},
+		{name: "history mirror again", args: []string{"history", "mirror", "--thread", "D", "--to", "M"}, commits: []int{0}, prepare: lateMirror, judge: mirrorCatchesUp},
+		{name: "history mirror torn", args: []string{"history", "mirror", "--thread", "D", "--to", "M"}, commits: []int{0}, prepare: tornMirror, judge: mirrorCatchesUp},
 		{name: "history rebuild", args: []string{"history", "rebuild", "--thread", "D"}, commits: []int{0}},
 	}
 }
@@ -50,6 +60,14 @@ func recorded(t *testing.T, dir string) {
 	}
 }
 
+// limitHistory lets the next command about the history drop a quarter of its events.
+func limitHistory(t *testing.T, s *started) {
+	thread(t, "", "history", "retain", "--thread", s.dir, "--max-events", "11")
+	if r := run(t, "", program, "history", "retain", "--thread", s.dir, "--json"); !strings.Contains(r.stdout, `"max_events":11,"held_back":null`) {
+		t.Fatal(r)
+	}
+}
+
 // kept is what a history holds.
 type kept struct {
 	events int    // the newest id
@@ -58,7 +76,7 @@ type kept struct {
 }
 
 func keptIn(dir string) (k kept, h *history.History, err error) {
-	if h, err = history.Open(ctx, dir); err != nil {
+	if h, err = history.Open(ctx, dir, history.LeaveRuns()); err != nil {
 		return k, h, err
 	}
 	head, err := h.Head(ctx)
@@ -132,6 +150,9 @@ func historyMatrix(t *testing.T, points func(c *calls, atMost int) []point) {
 			t.Parallel()
 			s := started{operation: operation{name: op.name, args: op.args, atMost: 2}, template: template, dir: t.TempDir() + "/thread"}
 			s.renew(t)
+			if op.prepare != nil {
+				op.prepare(t, &s)
+			}
 			c := record(t, s.dir, "", s.command()...)
 			n := 0
 			for _, p := range points(&c, s.density()) {
@@ -152,6 +173,9 @@ func historyMatrix(t *testing.T, points func(c *calls, atMost int) []point) {
 // try runs the command with one fault and judges what is left.
 func (op *recording) try(t *testing.T, s *started, p point) error {
 	s.renew(t)
+	if op.prepare != nil {
+		op.prepare(t, s)
+	}
 	before, _, err := keptIn(s.dir)
 	if err != nil {
 		return err
@@ -173,6 +197,11 @@ func (op *recording) try(t *testing.T, s *started, p point) error {
 		return fmt.Errorf("%v left %d history events, which is no commit", r, more)
 	case !op.rows && r.code == 0 && more != op.commits[len(op.commits)-1]:
 		return fmt.Errorf("exit 0, and %d history events", more)
+	}
+	if op.judge != nil {
+		if err := op.judge(t, s); err != nil {
+			return fmt.Errorf("%v: %w", r, err)
+		}
 	}
 	if _, err := h.Rebuild(ctx); err != nil {
 		return err

@@ -17,13 +17,16 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"thread/jsonlog"
 )
 
 // TestKernel cuts the power of a real kernel on a real file system: a User Mode
 // Linux machine pushes as fast as it can and is killed at a random moment, with all
 // that its kernel had not written to the disk. A second boot replays the file
 // system's journal and looks: check finds nothing, each push that was acknowledged
-// is there, nothing else is, and the next push works. All cuts of one file system
+// is there, nothing else is, and the next push works; backups that were written are whole, and can be
+// restored, and a thread with limits has the newest events. All cuts of one file system
 // are on one disk. THREAD_POWER is how many there are of each (make power).
 func TestKernel(t *testing.T) {
 	cuts, _ := strconv.Atoi(os.Getenv("THREAD_POWER"))
@@ -55,7 +58,7 @@ func TestKernel(t *testing.T) {
 				m.use(t, n)
 				m.verify(t, n)
 			}
-			t.Logf("%d cuts, %d pushes were acknowledged, %d events are there", cuts, len(m.stored), m.events)
+			t.Logf("%d cuts, %d pushes were acknowledged, %d events are there, backup %s, event %d where some are dropped", cuts, len(m.stored), m.events, m.saved, m.newest)
 		})
 	}
 }
@@ -67,7 +70,9 @@ type machine struct {
 
 	stored []stored // what was acknowledged on the console
 	acked  int64
-	events int // in the end
+	saved  string // the newest backup, "" for none
+	newest int64  // id in the thread that drops events
+	events int    // in the end
 }
 
 type stored struct {
@@ -230,6 +235,12 @@ func (m *machine) use(t *testing.T, n int) {
 			}
 		case "ACKED":
 			m.acked, _ = strconv.ParseInt(rest, 10, 64)
+		case "SAVED":
+			if len(rest) == 6 { // the last line can be torn
+				m.saved = rest
+			}
+		case "LIMITED":
+			m.newest, _ = strconv.ParseInt(rest, 10, 64)
 		default:
 			fmt.Fprintln(&seen, line)
 		}
@@ -301,4 +312,32 @@ func (m *machine) verify(t *testing.T, n int) {
 		}
 	}
 	m.events = len(found)
+	if backup := regexp.MustCompile(`BACKUP (\d{6})`).FindSubmatch(out); m.saved != "" && (backup == nil || string(backup[1]) < m.saved) {
+		t.Fatalf("cut %d: backup %s was written, the newest is %q", n, m.saved, backup)
+	}
+	m.verifyLimited(t, n)
+}
+
+// verifyLimited: what limits leave are the newest events, as many as they say, and perhaps those
+// of two batches more, one for each cut before which they could not be kept.
+func (m *machine) verifyLimited(t *testing.T, n int) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(m.root, "limited"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []int64
+	for line := range strings.Lines(string(text)) {
+		id, ok := jsonlog.LineID([]byte(strings.TrimSuffix(line, "\n")))
+		if len(ids) > 0 && id != ids[len(ids)-1]+1 || !ok {
+			t.Fatalf("cut %d: the event after %v is %.200s", n, ids, line)
+		}
+		ids = append(ids, id)
+	}
+	if m.newest == 0 {
+		return
+	}
+	if len(ids) == 0 || ids[len(ids)-1] < m.newest || len(ids) < int(min(ids[len(ids)-1], 175)) || len(ids) > 200+2*60 {
+		t.Fatalf("cut %d: %d events are left, up to %v, and %d was acknowledged", n, len(ids), ids, m.newest)
+	}
 }

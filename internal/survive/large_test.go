@@ -30,7 +30,11 @@ func TestLargePush(t *testing.T) {
 	work := t.TempDir()
 	dir := filepath.Join(work, "inbox")
 	thread(t, "", "init", dir)
-	for i, c := range []string{"x", "x", "\x01", "x"} {
+	contents := []string{"x", "\x01"}
+	if sample || full {
+		contents = []string{"x", "x", "\x01", "x"}
+	}
+	for i, c := range contents {
 		file := filepath.Join(work, "content")
 		if err := os.WriteFile(file, bytes.Repeat([]byte(c), event.MaxContentBytes), 0o600); err != nil {
 			t.Fatal(err)

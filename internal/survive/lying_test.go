@@ -23,7 +23,7 @@ const tooLong = 8 * time.Second
 // leave one out between two others.
 func TestLyingCard(t *testing.T) {
 	needStrace(t)
-	states := 40
+	states := 20
 	if sample {
 		states = 200
 	}

@@ -24,6 +24,9 @@ var (
 
 // TestMain builds the program under test, or takes the one that THREAD_PROGRAM names.
 func TestMain(m *testing.M) {
+	if os.Getenv(handlerLog) != "" {
+		os.Exit(handle())
+	}
 	os.Exit(func() int {
 		var err error
 		if scratch, err = os.MkdirTemp("", "survive-*"); err != nil {

@@ -5,6 +5,7 @@ package survive
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -119,7 +120,13 @@ func TestMixedVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := awaitAll(tk.mark(), handlersLimit); err != nil {
-			t.Fatal(err)
+			// A supervisor of the earlier program, started from within a handler, kept that handler's
+			// tree lock open, and could wait for it for ever. It is ended by now.
+			var left leftError
+			if !errors.As(err, &left) || slices.ContainsFunc(left.commands, func(c string) bool { return !strings.HasPrefix(c, programs[1]+" supervise ") }) {
+				t.Fatal(err)
+			}
+			t.Log(err)
 		}
 		missing := ""
 		for _, consumer := range []string{"c", "d", "w"} {
@@ -146,6 +153,26 @@ func TestMixedVersions(t *testing.T) {
 		t.Errorf("two at once: %s", text)
 	}
 	t.Logf("%d events, %d kills", pushed, kills)
+	// This program raises the format: the earlier one refuses it by name, and changes nothing.
+	before, err := os.ReadFile(tk.path("thread/events.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(program, "compact"); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(tk.path("thread/events.db"))
+	if err != nil || bytes.Equal(before, after) {
+		t.Fatalf("nothing was compacted: %v", err)
+	}
+	for _, args := range [][]string{{"push", "--source", "s", "--type", "t", "--content", "x"}, {"info"}, {"compact"}, {"check"}} {
+		if err := run(programs[1], args...); err == nil || !strings.Contains(err.Error(), "newer version") {
+			t.Errorf("the earlier program: %v", err)
+		}
+	}
+	if is, err := os.ReadFile(tk.path("thread/events.db")); err != nil || !bytes.Equal(is, after) {
+		t.Errorf("the earlier program has changed the file: %v", err)
+	}
 }
 
 // atWork returns the processes of the programs that carry the mark, but for pushes:

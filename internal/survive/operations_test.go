@@ -33,6 +33,11 @@ type operation struct {
 	again bool // a clean run after an interrupted one must come to the end
 	// With exit code 1 it says that what it could not read is missing, and saves the rest.
 	saves bool
+	// Its last part is not necessary: without it, it has come so far as halfway makes the directory.
+	halfway func(t *testing.T, dir string)
+	// complete does what is left of it, where it is nobody's command.
+	complete func(t *testing.T, dir string)
+	drops    bool // rotated lines, with their events
 }
 
 func batch(n int, content string) string {
@@ -139,6 +144,30 @@ func lettered(t *testing.T, dir string) {
 	thread(t, "", "consume", "--thread", dir, "--consumer", "d", "--once", "--", "sh", "-c", "exit 65")
 	thread(t, "", "consume", "--thread", dir, "--consumer", "d", "--once", "--", "sh", "-c", "exit 65")
 	thread(t, "", "push", "--thread", dir, "--source", "s", "--type", "keyed", "--content", "one", "--dedupe-key", "known")
+}
+
+// pulled is fresh with a consumer without a handler.
+func pulled(t *testing.T, dir string) {
+	fresh(t, dir)
+	thread(t, "", "subscribe", "--thread", dir, "--consumer", "p", "--pull")
+}
+
+// leased is pulled with two events out, for as long as the tests take.
+func leased(t *testing.T, dir string) {
+	pulled(t, dir)
+	thread(t, "", "next", "--thread", dir, "--consumer", "p", "--limit", "2", "--lease", "1000h")
+}
+
+// expired is pulled with an event whose lease is over.
+func expired(t *testing.T, dir string) {
+	pulled(t, dir)
+	th, err := engine.Open(dir, engine.WithClock(stopped))
+	if err == nil {
+		_, err = th.Next(ctx, "p", engine.NextOptions{Limit: 1, Lease: time.Hour})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func paused(t *testing.T, dir string) {
@@ -256,6 +285,7 @@ type started struct {
 	source        string   // S
 	dir           string   // the copy that is worked on
 	before, after content  // of the directory
+	between       *content // as halfway makes it
 	lines         [][]byte // of the events before
 	calls         calls
 }
@@ -287,7 +317,16 @@ func (op operation) start(t *testing.T) *started {
 	if r := run(t, op.stdin, program, s.command()...); r.code != 0 {
 		t.Fatalf("%s without a fault: %v", op.name, r)
 	}
+	if op.complete != nil {
+		op.complete(t, s.dir)
+	}
 	s.after = s.look(t, s.dir)
+	if op.halfway != nil {
+		s.renew(t)
+		op.halfway(t, s.dir)
+		c := s.look(t, s.dir)
+		s.between = &c
+	}
 	if s.after.same(s.before) != op.same {
 		t.Fatalf("%s makes %v out of %v", op.name, s.after, s.before)
 	}
@@ -325,6 +364,8 @@ func (s *started) command() []string {
 			args[i] = s.dir
 		case "S":
 			args[i] = s.source
+		case "M":
+			args[i] = s.mirror()
 		case "sqlite:D":
 			args[i] = "sqlite:" + filepath.Join(s.dir, "app.db")
 		}
@@ -342,5 +383,5 @@ func (s *started) density() int {
 	case s.atMost > 0:
 		return s.atMost
 	}
-	return 3
+	return 2
 }

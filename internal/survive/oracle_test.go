@@ -76,6 +76,16 @@ func read(dir string) (c content, err error) {
 	for _, p := range s.Progress {
 		c.rest += fmt.Sprintf("\n%q %d", p.Consumer, p.LastAcked)
 	}
+	info, err := th.Info(ctx)
+	if err != nil {
+		return c, err
+	}
+	for i := range info.Subscriptions {
+		// Of a lease not when it ends, which is never the same.
+		if s := &info.Subscriptions[i]; s.Lease.Number != 0 || s.Failing != 0 {
+			c.rest += fmt.Sprintf("\n%q has out %d: [%d, %d] %d; failing %d %d", s.Consumer, s.Lease.Number, s.Lease.First, s.Lease.Last, s.Lease.Count, s.Failing, s.Attempts)
+		}
+	}
 	outboxed, err := readOutbox(th)
 	if err != nil {
 		return c, err

@@ -22,14 +22,8 @@ func TestBugs(t *testing.T) {
 	if _, err := exec.LookPath("patch"); err != nil {
 		t.Skip(err)
 	}
-	list, err := bugs.Read("bugs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bug := range list {
-		if err := bug.Check(root, t.TempDir()); err != nil {
-			t.Error(err)
-		}
+	if err := bugs.CheckAll("bugs", root, t.TempDir); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -106,7 +106,7 @@ func readCalls(t *testing.T, log, dir string) calls {
 		}
 		c.total[call] = max(c.total[call], n)
 		for _, p := range pathForm.FindAllStringSubmatch(lines.Text(), -1) {
-			if strings.HasPrefix(p[1]+"/", dir+"/") {
+			if strings.HasPrefix(p[1]+"/", dir+"/") && !strings.Contains(p[1], "/..") {
 				paths[p[1]] = true
 				if !slices.Contains(c.ours[call], n) {
 					c.ours[call] = append(c.ours[call], n)
@@ -176,27 +176,33 @@ func (c *calls) killPoints(atMost int) (points []point) {
 }
 
 // failurePoints returns the failures of every call that concerns the directory,
-// once and from then on; of one system call at most 40 ordinals. A quick run tries
-// one error of each call that changes something.
+// once and from then on; of one system call at most 40 ordinals. A sample tries the first
+// error at two places of each call, and the others at one. A quick run tries one error at
+// one place of each call that changes something, and two syncs.
 func (c *calls) failurePoints(atMost int) (points []point) {
 	if atMost = min(atMost, 40); sample {
-		atMost = 3
+		atMost = 2
 	}
 	for _, call := range slices.Sorted(maps.Keys(c.ours)) {
 		if !full && !sample {
-			if atMost = 2; slices.Contains(onlyReads, call) {
+			if slices.Contains(onlyReads, call) {
 				continue
+			}
+			if atMost = 1; strings.HasSuffix(call, "sync") {
+				atMost = 2 // pages, then the head
 			}
 		}
 		for i, errno := range faults[call] {
 			if i > 0 && !full && !sample {
 				break
 			}
-			for _, n := range spread(c.ours[call], atMost) {
-				points = append(points, point{call: call, when: fmt.Sprint(n), effect: "error=" + errno})
-			}
-			for i := range spread(c.ours[call], atMost) {
-				points = append(points, point{call: call, when: fmt.Sprintf("%d+", i+1), effect: "error=" + errno, paths: c.paths})
+			for j, n := range spread(c.ours[call], atMost) {
+				if sample && i > 0 && j != i%2 && len(c.ours[call]) > 1 {
+					continue
+				}
+				points = append(points,
+					point{call: call, when: fmt.Sprint(n), effect: "error=" + errno},
+					point{call: call, when: fmt.Sprintf("%d+", j+1), effect: "error=" + errno, paths: c.paths})
 			}
 		}
 	}

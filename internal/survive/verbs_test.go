@@ -1,6 +1,9 @@
 package survive
 
-import "strings"
+import (
+	"strings"
+	"testing"
+)
 
 // operations are the commands that are killed, starved and cut off, every one that
 // changes something.
@@ -10,21 +13,24 @@ func operations() (list []operation) {
 	all := []operation{
 		{name: "init", from: nothing, args: []string{"init", "D"}},
 		{name: "push", from: fresh, args: push},
-		{name: "push that completes a block", from: holding(1023), args: push},
-		{name: "push that rotates", from: holding(10001), args: push},
-		{name: "push that heals", from: torn, args: push},
+		{name: "push that completes a block", rare: true, from: holding(1023), args: push},
+		{name: "push that rotates", rare: true, from: holding(10001), args: push},
+		{name: "push that heals", rare: true, from: torn, args: push},
 		{name: "push that clears half a batch", from: halfBatch, args: push},
-		{name: "batch", from: fresh, args: pushBatch, stdin: batch(20, "new")},
+		{name: "batch", rare: true, from: fresh, args: pushBatch, stdin: batch(20, "new")},
 		{name: "long batch", from: fresh, args: pushBatch, stdin: batch(10050, strings.Repeat("text ", 30)), atMost: 3},
-		{name: "push that releases", from: withDueEvents, args: push},
+		{name: "push that releases", rare: true, from: withDueEvents, args: push},
 		{name: "pop", from: fresh, args: []string{"pop", "--thread", "D", "--consumer", "c", "--last-event-id", "2"}},
 		{name: "ack", from: fresh, args: []string{"ack", "--thread", "D", "--consumer", "c", "--event-id", "3"}},
+		{name: "next", reads: true, atMost: 1, from: pulled, args: []string{"next", "--thread", "D", "--consumer", "p", "--limit", "2", "--lease", "1000h"}},
+		{name: "ack of a delivery", rare: true, atMost: 1, from: leased, args: []string{"ack", "--thread", "D", "--consumer", "p", "--delivery", "1"}},
 		{name: "subscribe", from: fresh, args: []string{"subscribe", "--thread", "D", "--consumer", "e", "--handler", "true"}},
-		{name: "unsubscribe", from: fresh, args: []string{"unsubscribe", "--thread", "D", "--consumer", "c"}},
-		{name: "outbox add", from: fresh, args: []string{"outbox", "add", "--thread", "D", "--message", liked(1)}},
+		{name: "unsubscribe", rare: true, from: fresh, args: []string{"unsubscribe", "--thread", "D", "--consumer", "c"}},
+		{name: "outbox add", rare: true, from: fresh, args: []string{"outbox", "add", "--thread", "D", "--message", liked(1)}},
 		{name: "outbox relay", from: liking, args: []string{"outbox", "relay", "--thread", "D", "--once"}},
-		{name: "compact", from: half, args: []string{"compact", "--thread", "D"}, same: true},
+		{name: "compact", rare: true, from: half, args: []string{"compact", "--thread", "D"}, same: true},
 		{name: "prune", from: half, args: []string{"prune", "--thread", "D", "--acked"}},
+		rare(retainOperation("retain", half, "80")),
 
 		{name: "init in a directory with files", rare: true, from: files, args: []string{"init", "D"}},
 		{name: "push without run and logs", rare: true, from: bare, args: push},
@@ -46,6 +52,10 @@ func operations() (list []operation) {
 		{name: "subscribe from the end", rare: true, from: fresh, args: []string{"subscribe", "--thread", "D", "--consumer", "e", "--handler", "true", "--from", "end"}},
 		{name: "consume", rare: true, from: lettered, args: []string{"consume", "--thread", "D", "--consumer", "c", "--once", "--", "true"}},
 		{name: "consume that rejects", rare: true, from: lettered, args: []string{"consume", "--thread", "D", "--consumer", "d", "--once", "--", "sh", "-c", "exit 65"}},
+		{name: "next that acks", rare: true, reads: true, from: pulled, args: []string{"next", "--thread", "D", "--consumer", "p", "--limit", "2", "--ack"}},
+		{name: "next of an expired lease", rare: true, reads: true, from: expired, args: []string{"next", "--thread", "D", "--consumer", "p", "--limit", "1", "--lease", "1000h"}},
+		{name: "ack of a delivery that failed", rare: true, from: leased, args: []string{"ack", "--thread", "D", "--consumer", "p", "--delivery", "1", "--failed", "no network"}},
+		{name: "ack that extends", rare: true, same: true, from: leased, args: []string{"ack", "--thread", "D", "--consumer", "p", "--delivery", "1", "--extend", "2000h"}},
 		{name: "dead retry", rare: true, from: lettered, args: []string{"dead", "retry", "--thread", "D", "--consumer", "d"}},
 		{name: "dead drop", rare: true, from: lettered, args: []string{"dead", "drop", "--thread", "D", "--event-id", "2"}},
 		{name: "outbox add of a duplicate", rare: true, same: true, from: liking, args: []string{"outbox", "add", "--thread", "D", "--message", liked(1)}},
@@ -62,6 +72,10 @@ func operations() (list []operation) {
 		{name: "prune that drops series", rare: true, from: crowded(2100), args: []string{"prune", "--thread", "D", "--keep-last", "600", "--force"}},
 		{name: "compact of many series", rare: true, from: crowded(2100), args: []string{"compact", "--thread", "D"}, same: true},
 		{name: "prune all but the last", rare: true, from: half, args: []string{"prune", "--thread", "D", "--keep-last", "1", "--force"}},
+		rare(retainOperation("retain that drops a file of lines", spentLines, "80")),
+		rare(retainOperation("retain that is held back", lettered, "1")),
+		{name: "push that retains", rare: true, from: limited, args: pushBatch, stdin: batch(200, "new"),
+			halfway: func(t *testing.T, dir string) { unlimitedPush(t, dir, batch(200, "new")) }, complete: retainLater},
 		{name: "import", rare: true, again: true, from: sqlite(1600), args: []string{"import", "D"}},
 		{name: "import elsewhere", rare: true, again: true, from: nothing, source: sqlite(1600), args: []string{"import", "S", "--to", "D"}},
 		{name: "export", rare: true, again: true, from: nothing, source: holding(700), args: []string{"export", "--thread", "S", "--to", "D"}},

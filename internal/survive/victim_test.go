@@ -154,15 +154,25 @@ func awaitAll(entry string, limit time.Duration) error {
 
 // killAll ends what a test has started and does not end.
 func killAll(entry string, limit time.Duration) error {
-	var left []string
+	e := leftError{limit: limit}
 	for pids := marked(entry); len(pids) > 0; pids = marked(entry) {
 		for _, pid := range pids {
 			args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			left = append(left, fmt.Sprintf("%d %q", pid, bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
+			e.commands = append(e.commands, string(bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
 			unix.Kill(pid, unix.SIGKILL)
 		}
 	}
-	return fmt.Errorf("after %v these were left: %q", limit, left)
+	return e
+}
+
+// leftError says which processes had not ended when the limit was over.
+type leftError struct {
+	limit    time.Duration
+	commands []string
+}
+
+func (e leftError) Error() string {
+	return fmt.Sprintf("after %v these were left: %q", e.limit, e.commands)
 }
 
 // killParent kills the process that has started another one.

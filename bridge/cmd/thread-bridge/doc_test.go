@@ -2,14 +2,17 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
 	"thread/bridge/config"
 	"thread/bridge/internal/verb"
+	"thread/bridge/trigger"
 	"thread/internal/cli"
 	"thread/internal/verb/core"
 )
@@ -23,6 +26,65 @@ func TestMain(m *testing.M) {
 		cli.Main("thread-bridge", verb.Verbs)
 	}
 	os.Exit(m.Run())
+}
+
+// TestExample: the file of the compose example is valid, and the compose file is YAML
+// that mounts it.
+func TestExample(t *testing.T) {
+	t.Setenv("NATS_SERVERS", "nats://nats:4222")
+	dir := filepath.Join("..", "..", "..", "examples", "bridge")
+	c, err := config.LoadTrigger(filepath.Join(dir, "orders.yaml"))
+	if err != nil || c.Name != "orders" || c.Connection["servers"] != "nats://nats:4222" {
+		t.Errorf("%+v %v", c, err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]struct {
+			Command []string
+			Volumes []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	run := file.Services["bridge"]
+	if !slices.Contains(run.Volumes, "./orders.yaml:/etc/thread/orders.yaml:ro") || !slices.Contains(run.Command, "/etc/thread/orders.yaml") {
+		t.Errorf("%+v", run)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "orders.yaml")); err != nil {
+		t.Error(err)
+	}
+	alerts, err := os.ReadFile("../../../packaging/prometheus/trigger-alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal(alerts, &rules); err != nil || len(rules.Groups) != 1 || len(rules.Groups[0].Rules) < 5 {
+		t.Fatalf("%+v %v", rules, err)
+	}
+	// Every metric that an alert is about is one that a trigger has.
+	tr, err := trigger.New(nil, trigger.NewMock(), c.Config, trigger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	if _, err := tr.Metrics().WriteTo(&said); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules.Groups[0].Rules {
+		for _, name := range regexp.MustCompile(`queue_[a-z_]+`).FindAllString(r.Expr, -1) {
+			if name != "queue_consumer_lag" && !strings.Contains(said.String(), name) { // the broker may not tell
+				t.Errorf("%s is about %s, which there is not", r.Alert, name)
+			}
+		}
+	}
 }
 
 // TestPage: the files in docs/BRIDGE.md are valid, and its commands do what it says,
@@ -48,24 +110,8 @@ func TestPage(t *testing.T) {
 		}
 	}
 	script := regexp.MustCompile("(?s)```sh\n(.*?)```").FindSubmatch(data)
-	bin, exe := t.TempDir(), os.Args[0]
-	if exe, err = filepath.Abs(exe); err != nil {
-		t.Fatal(err)
-	}
-	body, err := os.ReadFile(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"thread", "thread-bridge"} {
-		if err := os.WriteFile(filepath.Join(bin, name), body, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sh := exec.Command("sh", "-e", "-c", string(script[1]))
-	sh.Dir = t.TempDir()
-	sh.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
-	out, err := sh.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), `"status":"stored"`) || !strings.Contains(string(out), `"source":"mock:orders","type":"order_placed"`) {
+	out, err := shell(t, programs(t), string(script[1]))
+	if err != nil || !strings.Contains(out, `"status":"stored"`) || !strings.Contains(out, `"source":"mock:orders","type":"order_placed"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

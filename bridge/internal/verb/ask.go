@@ -290,10 +290,10 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	seeker, ok := src.(trigger.Seeker)
 	if !ok {
-		return cli.LogicError("adapter "+conf.Adapter+" has no positions to seek in", "move messages at the broker")
+		return cli.LogicError("adapter "+conf.Adapter+" has no positions to seek in", "the broker keeps the place: what is to come again must be sent again")
 	}
 	defer src.Close()
-	ws, err := seeker.Seek(ctx, seek)
+	ws, err := seeker.Seek(ctx, trigger.StateOf(t, &conf.Config), seek)
 	if err != nil {
 		return cli.LogicError(trigger.Redact(err.Error()), "check the broker and retry; nothing was changed")
 	}
@@ -303,7 +303,7 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.JSON {
 		return printJSON(a, map[string]any{"name": conf.Name, "to": to, "positions": len(ws)})
 	}
-	return a.Out.Text(fmt.Sprintf("Set %d positions of trigger '%s' to %s\n", len(ws), conf.Name, to))
+	return a.Out.Text(cli.Printable(fmt.Sprintf("Set trigger '%s' to read on from %s", conf.Name, to)) + "\n")
 }
 
 func moved(ctx context.Context, t *engine.Thread, c trigger.Config, ws []trigger.Write) error {

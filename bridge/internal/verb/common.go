@@ -122,13 +122,18 @@ func parseTime(flag, s string) (time.Time, error) {
 	return at, nil
 }
 
-// aboutConnect puts an error of connecting into words.
-func aboutConnect(err error) error {
+// aboutConnect puts an error of connecting into words. Waits says that the verb can
+// wait for the broker.
+func aboutConnect(err error, waits bool) error {
 	var ce *trigger.ConnectionError
-	if errors.As(err, &ce) {
-		return cli.LogicError(ce.Error(), "check adapter.connection and that the broker runs, or add --wait-connect to wait for it")
+	if !errors.As(err, &ce) {
+		return err
 	}
-	return err
+	hint := "check adapter.connection and that the broker runs"
+	if waits {
+		hint += ", or add --wait-connect to wait for it"
+	}
+	return cli.LogicError(ce.Error(), hint)
 }
 
 // wake starts the handlers that a stored event may have.

@@ -2,11 +2,11 @@ package verb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"thread/bridge/config"
 	"thread/bridge/trigger"
+	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/systemd"
 )
@@ -14,7 +14,9 @@ import (
 type publishRunCmd struct {
 	cli.ThreadFlags
 	configFlag
-	DryRun bool `name:"dry-run" help:"Log what would be published, publish nothing and keep the place: shadow mode without progress."`
+	DryRun      bool     `name:"dry-run" help:"Print the messages that would be published, from the publisher's place to the last event; publish and store nothing."`
+	Limit       cli.Text `placeholder:"N" help:"With --dry-run, print at most N messages."`
+	WaitConnect bool     `name:"wait-connect" help:"Wait for a broker that cannot be reached yet, in place of ending."`
 	logFlags
 }
 
@@ -24,8 +26,9 @@ func publishRunVerb() *cli.Verb {
 		Summary: "Publish a thread's events to a queue",
 		Details: `Runs until SIGTERM. The consumer of that name is how far it is: its progress moves
 once the broker has confirmed, so that nothing is lost while there is no network.`,
-		Examples: `thread publish run --thread ./inbox --config out.yaml`,
-		Grammar:  func() cli.Command { return new(publishRunCmd) },
+		Examples: `thread publish run --thread ./inbox --config out.yaml
+thread publish run --thread ./inbox --config out.yaml --dry-run --limit 10`,
+		Grammar: func() cli.Command { return new(publishRunCmd) },
 	}
 }
 
@@ -39,14 +42,15 @@ func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	if c.DryRun {
-		return cli.LogicError("publish run --dry-run is not built", "set shadow: true in the file, with a name of its own")
+	limit, err := limitOf(c.Limit, c.DryRun)
+	if err != nil {
+		return err
 	}
 	log, err := c.logger(a)
 	if err != nil {
 		return err
 	}
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.Open(c.Thread.Value, engine.WithKeepOpen())
 	if err != nil {
 		return err
 	}
@@ -54,13 +58,16 @@ func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
 	for _, name := range conf.Unset {
 		log.Warn("${" + name + "} is not set: it counts as empty")
 	}
+	ctx, stop := untilTold(ctx)
+	defer stop()
+	if c.DryRun {
+		return previewPublish(ctx, a, t, conf, limit)
+	}
 	held, err := only(a, "publish", conf.Name)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
-	ctx, stop := untilTold(ctx)
-	defer stop()
 	settings := conf.Settings()
 	settings.Log = log
 	if settings.Group, err = trigger.Identity(ctx, t); err != nil {
@@ -81,10 +88,25 @@ func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
 		log.Warn("the service manager cannot be told", "error", err)
 	}
 	go systemd.FeedWatchdog(ctx, func() {})
-	err = p.Run(ctx)
-	var ce *trigger.ConnectionError
-	if errors.As(err, &ce) {
-		return cli.LogicError(ce.Error(), "check adapter.connection and that the broker runs")
+	return aboutConnect(waitConnect(ctx, c.WaitConnect, log, func() error { return p.Run(ctx) }), true)
+}
+
+// previewed is a message as --dry-run prints it.
+type previewed struct {
+	Event   int64             `json:"event"`
+	ID      string            `json:"message_id"`
+	Queue   string            `json:"queue_name"`
+	Key     string            `json:"key"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+}
+
+func previewPublish(ctx context.Context, a *cli.App, t *engine.Thread, conf *config.Publish, limit int) error {
+	err := trigger.PreviewPublish(ctx, t, conf.PublishConfig, limit, func(m trigger.Outgoing) error {
+		return printJSON(a, previewed{m.Event, m.ID, m.Queue, m.Key, m.Headers, string(m.Body)})
+	}, func(id int64, err error) { a.Warn("event %d cannot be published: %v", id, err) })
+	if ctx.Err() != nil {
+		return nil
 	}
 	return err
 }

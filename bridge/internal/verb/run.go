@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -43,17 +44,15 @@ func (c *runCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	limit := 0
-	if c.Limit.Set {
-		if limit, err = strconv.Atoi(c.Limit.Value); err != nil || limit < 1 || !c.DryRun {
-			return cli.UsageError("--limit "+c.Limit.Value+" is not for this", "give a whole number from 1, with --dry-run")
-		}
+	limit, err := limitOf(c.Limit, c.DryRun)
+	if err != nil {
+		return err
 	}
 	log, err := c.logger(a)
 	if err != nil {
 		return err
 	}
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.Open(c.Thread.Value, engine.WithKeepOpen())
 	if err != nil {
 		return err
 	}
@@ -97,18 +96,32 @@ func (c *runCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	if err := c.start(ctx, tr); err != nil {
-		return aboutConnect(err)
+	ready := func() {
+		if err := systemd.Notify("READY=1"); err != nil {
+			log.Warn("the service manager cannot be told", "error", err)
+		}
+		go systemd.FeedWatchdog(ctx, func() { tr.Health(ctx) })
+	}
+	if c.WaitConnect {
+		ready() // a broker may be away for days, a service manager waits for minutes
+	}
+	if err := waitConnect(ctx, c.WaitConnect, log, func() error { return tr.Start(ctx) }); err != nil {
+		return aboutConnect(err, true)
+	}
+	if ctx.Err() != nil {
+		if err := tr.Stop(); !errors.Is(err, trigger.ErrNotRunning) {
+			return err
+		}
+		return nil
 	}
 	web, err := listen(a.Dir, conf.Name, c.Listen.Value, tr)
 	if err != nil {
 		return errors.Join(cli.LogicError(err.Error(), "give another --listen"), tr.Stop())
 	}
 	defer web.close()
-	if err := systemd.Notify("READY=1"); err != nil {
-		log.Warn("the service manager cannot be told", "error", err)
+	if !c.WaitConnect {
+		ready()
 	}
-	go systemd.FeedWatchdog(ctx, func() { tr.Health(ctx) })
 	select {
 	case <-ctx.Done():
 	case <-tr.Ended():
@@ -120,18 +133,32 @@ func (c *runCmd) Run(ctx context.Context, a *cli.App) error {
 	return nil
 }
 
-// start connects, again and again where that is asked for.
-func (c *runCmd) start(ctx context.Context, tr *trigger.Trigger) error {
+// limitOf reads --limit, which is for --dry-run; 0 when it is not given.
+func limitOf(limit cli.Text, dryRun bool) (int, error) {
+	if !limit.Set {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(limit.Value)
+	if err != nil || n < 1 || !dryRun {
+		return 0, cli.UsageError("--limit "+limit.Value+" is not for this", "give a whole number from 1, with --dry-run")
+	}
+	return n, nil
+}
+
+// waitConnect calls fn again, with growing waits, while it cannot connect and that
+// is asked for. It returns nil when ctx ends meanwhile.
+func waitConnect(ctx context.Context, asked bool, log *slog.Logger, fn func() error) error {
 	wait := time.Second
 	for {
-		err := tr.Start(ctx)
+		err := fn()
 		var ce *trigger.ConnectionError
-		if err == nil || !c.WaitConnect || !errors.As(err, &ce) {
+		if err == nil || !asked || !errors.As(err, &ce) {
 			return err
 		}
+		log.Warn("not connected, tried again", "error", err, "wait", wait)
 		select {
 		case <-ctx.Done():
-			return err
+			return nil
 		case <-time.After(wait):
 		}
 		wait = min(2*wait, 30*time.Second)
@@ -141,8 +168,14 @@ func (c *runCmd) start(ctx context.Context, tr *trigger.Trigger) error {
 // subscribe makes the consumer that runs the handler, or gives it the handler of the
 // file.
 func subscribe(ctx context.Context, t *engine.Thread, c *config.Trigger) error {
-	handler := shellCommand("thread", "consume", "--content-only", "--max-attempts", strconv.Itoa(c.MaxRetries+1),
-		"--backoff", c.Delay(1).String(), "--backoff-factor", strconv.FormatFloat(c.Multiplier, 'g', -1, 64), "--", "sh", "-c", c.Handler)
+	words := []string{"thread", "consume", "--content-only", "--max-attempts", strconv.Itoa(c.MaxRetries + 1),
+		"--backoff", c.Delay(1).String(), "--backoff-factor", strconv.FormatFloat(c.Multiplier, 'g', -1, 64)}
+	if n, key := c.Parallel(); n > 1 {
+		if words = append(words, "--parallel", strconv.Itoa(n)); key != "" {
+			words = append(words, "--key", key)
+		}
+	}
+	handler := shellCommand(append(words, "--", "sh", "-c", c.Handler)...)
 	return t.Update(ctx, func(tx *engine.Tx) error {
 		err := tx.Replace(c.Consumer, func(s *engine.Subscription) { s.Handler = handler })
 		if errors.Is(err, engine.ErrNoSubscription) {
@@ -160,7 +193,7 @@ func subscribe(ctx context.Context, t *engine.Thread, c *config.Trigger) error {
 func dryRun(ctx context.Context, a *cli.App, t *engine.Thread, conf *config.Trigger, src trigger.Source, limit int) error {
 	defer src.Close()
 	if err := src.Connect(ctx, trigger.ReadOnly(trigger.StateOf(t, &conf.Config))); err != nil {
-		return aboutConnect(&trigger.ConnectionError{Queue: conf.Queue, Err: err})
+		return aboutConnect(&trigger.ConnectionError{Queue: conf.Queue, Err: err}, false)
 	}
 	most := conf.MaxBatch
 	for n := 0; limit == 0 || n < limit; {
@@ -215,12 +248,14 @@ func (c *validateCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	warnings := conf.Warnings()
 	if c.Connect {
-		if err := tryConnect(ctx, conf); err != nil {
+		found, err := tryConnect(ctx, conf)
+		if err != nil {
 			return err
 		}
+		warnings = append(warnings, found...)
 	}
-	warnings := conf.Warnings()
 	if c.JSON {
 		return printJSON(a, map[string]any{"valid": true, "connected": c.Connect, "warnings": append([]string{}, warnings...), "config": trigger.RedactValue(conf.Shown())})
 	}
@@ -231,18 +266,22 @@ func (c *validateCmd) Run(ctx context.Context, a *cli.App) error {
 		conf.Settle, conf.Spec.Caps.Promise, conf.Promise()))
 }
 
-// tryConnect connects and leaves again. Nothing is taken.
-func tryConnect(ctx context.Context, conf *config.Trigger) error {
+// tryConnect connects and leaves again, and returns what the source warns of.
+// Nothing is taken.
+func tryConnect(ctx context.Context, conf *config.Trigger) (warnings []string, err error) {
 	src, err := conf.Spec.Source(conf.Settings())
 	if err == nil {
 		err = src.Connect(ctx, trigger.NoState)
 	}
 	if err != nil {
-		return aboutConnect(&trigger.ConnectionError{Queue: conf.Queue, Err: err})
+		return nil, aboutConnect(&trigger.ConnectionError{Queue: conf.Queue, Err: err}, false)
 	}
 	defer src.Close()
 	if h := src.Health(ctx); !h.OK {
-		return cli.LogicError("queue "+conf.Queue+" is not healthy: "+trigger.Redact(h.Detail), "check the broker")
+		return nil, cli.LogicError("queue "+conf.Queue+" is not healthy: "+trigger.Redact(h.Detail), "check the broker")
 	}
-	return nil
+	if w, ok := src.(trigger.Warner); ok {
+		warnings = w.Warnings(ctx)
+	}
+	return warnings, nil
 }

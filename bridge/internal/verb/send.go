@@ -93,7 +93,7 @@ func (c *sendCmd) Run(ctx context.Context, a *cli.App) error {
 			return cli.LogicError("adapter "+conf.Adapter+" cannot send yet", "send with the broker's own tools")
 		}
 		if _, err := sender.Send(ctx, m); err != nil {
-			return aboutConnect(&trigger.ConnectionError{Queue: conf.Queue, Err: err})
+			return aboutConnect(&trigger.ConnectionError{Queue: conf.Queue, Err: err}, false)
 		}
 		return c.sent(a, m.ID)
 	}

@@ -3,13 +3,16 @@ package verb
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"thread/bridge/adapter"
 	"thread/bridge/trigger"
 	"thread/engine"
+	"thread/event"
 	"thread/internal/cli"
 )
 
@@ -76,7 +79,35 @@ func TestValidateHidesSecrets(t *testing.T) {
 	}
 }
 
-// Q-24, case 89: one process for one trigger in a thread.
+// publish run --dry-run prints what would be sent, and needs no broker.
+func TestPublishDryRun(t *testing.T) {
+	adapter.Register(adapter.Spec{Type: "unreachable", Sink: func(*adapter.Settings) (trigger.Sink, error) { return nil, errors.New("it is connected to") }})
+	dir, file := place(t, "queue_publish:\n  name: out\n  queue_name: events\n  key: string(message.n)\n  body: content\n  adapter: {type: unreachable}\n")
+	th, err := engine.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []string{`{"n":1}`, "x", `{"n":2}`} {
+		if _, err := th.Push(t.Context(), event.Draft{Source: "s", Type: "a", Content: content}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, stderr := call("publish", "run", "--thread", dir, "--config", file, "--dry-run")
+	if code != 0 || strings.Count(out, "\n") != 2 || !strings.HasPrefix(out, `{"event":1,"message_id":"`) || !strings.Contains(out, `"queue_name":"events","key":"1","headers":{"x-event-name":"a","x-message-id":`) ||
+		!strings.Contains(out, `"body":"{\"n\":1}"`) || !strings.Contains(stderr, "event 2 cannot be published: key: nil has no element") {
+		t.Errorf("%d %s %s", code, out, stderr)
+	}
+	if code, out, _ := call("publish", "run", "--thread", dir, "--config", file, "--dry-run", "--limit", "1"); code != 0 || strings.Count(out, "\n") != 1 {
+		t.Errorf("%d %s", code, out)
+	}
+	for _, limit := range []string{"0", "x"} {
+		if code, _, stderr := call("publish", "run", "--thread", dir, "--config", file, "--dry-run", "--limit", limit); code != 2 || !strings.HasPrefix(stderr, "Error: --limit") {
+			t.Errorf("%d %s", code, stderr)
+		}
+	}
+}
+
+// Q-24: one process for one trigger in a thread.
 func TestOneAtATime(t *testing.T) {
 	dir, file := place(t, mock)
 	held, err := only(&cli.App{Dir: dir}, "trigger", "q")
@@ -103,7 +134,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%v: %d %s %s", args, code, out, err)
 		}
 	}
-	if code, _, err := call("trigger", "seek", "--thread", dir, "--config", file, "--to", "start"); code != 1 || !strings.Contains(err, "has no positions") {
+	if code, _, err := call("trigger", "seek", "--thread", dir, "--config", file, "--to", "start"); code != 1 || !strings.HasPrefix(err, "Error: adapter mock has no positions to seek in - ") {
 		t.Errorf("%d %s", code, err)
 	}
 }

@@ -72,7 +72,7 @@ func (s *web) add(network, address string) error {
 		}
 	}
 	s.listeners = append(s.listeners, l)
-	go s.server.Serve(l)
+	go func() { _ = s.server.Serve(l) }() // until it is closed
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 // takes 5.7 s instead of 0.3 s. It lasts as long as the mapping, one slice of a
 // scan. Failing is no harm.
 func (tx *Tx) readAhead() {
+	tx.scanned = true
 	data := tx.b.DB().Info().Data
 	size := tx.b.Size()
 	if data == 0 || size <= 0 || int64(int(size)) != size {

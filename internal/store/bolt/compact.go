@@ -19,6 +19,44 @@ func (t *Store) Compact(ctx context.Context) (store.Compaction, error) {
 	return t.rewrite(ctx, nil)
 }
 
+// CopyOptions say where a copy goes, and what it may go on from.
+type CopyOptions struct {
+	To string // a new file, which nobody else writes; neither that name with ".new" behind it
+	// Base is the file of an earlier copy, "" for none, and Since what CopyTo returned for
+	// it. Where the database is still that file, only what came since is read from it, but
+	// for records, of which those that differ are written.
+	Base  string
+	Since Moment
+	// Identity names a file as no other one was ever named, "" where it cannot.
+	Identity func(f *os.File) (string, error)
+}
+
+// Moment is when a copy was made, by the transactions of the database and of the copy.
+type Moment struct {
+	File   string `json:"file"`
+	Source int    `json:"source"`
+	Copy   int    `json:"copy"`
+}
+
+// CopyTo writes the database, as it is at one moment, into a new file, in slices as
+// Compact does. Where it went on from the base, more is how many events that did not have.
+func (t *Store) CopyTo(ctx context.Context, o CopyOptions) (m Moment, more int64, err error) {
+	for range copyTries {
+		var r store.Compaction
+		c := &copying{t: t, ctx: ctx, to: o.To, options: &o}
+		if r, err = c.rewrite(); err == nil {
+			return c.moment, r.Kept - c.based, nil
+		}
+		if !errors.Is(err, errChanged) && !errors.Is(err, errBase) {
+			return m, 0, err
+		}
+		if errors.Is(err, errBase) {
+			o.Base = ""
+		}
+	}
+	return m, 0, fmt.Errorf("%w: the database is replaced again and again", store.ErrBusy)
+}
+
 // Prune implements store.Store, as Compact does.
 func (t *Store) Prune(ctx context.Context, d store.Dropping) (store.Compaction, error) {
 	return t.rewrite(ctx, &d)
@@ -41,21 +79,23 @@ const (
 // Where there is nothing to drop, nothing is done; d is nil to copy all.
 func (t *Store) rewrite(ctx context.Context, d *store.Dropping) (r store.Compaction, err error) {
 	for range copyTries {
-		if r, err = t.rewriteOnce(ctx, d); !errors.Is(err, errChanged) {
+		c := &copying{t: t, ctx: ctx, dropping: d}
+		if r, err = c.rewrite(); !errors.Is(err, errChanged) {
 			return r, err
 		}
 	}
 	return r, fmt.Errorf("%w: the database is replaced again and again", store.ErrBusy)
 }
 
-func (t *Store) rewriteOnce(ctx context.Context, d *store.Dropping) (r store.Compaction, err error) {
-	c := &copying{t: t, ctx: ctx, dropping: d}
+// rewrite makes the copy and gives it its name.
+func (c *copying) rewrite() (r store.Compaction, err error) {
 	defer c.close()
+	d := c.dropping
 	err = c.slice(func() error {
 		r.Kept, r.Before = c.from.st.Stored, c.source.Size()
 		r.Size = r.Before
 		if d == nil {
-			return nil
+			return c.identify()
 		}
 		r.Through, err = d.Through(c.from)
 		return err
@@ -106,6 +146,7 @@ func (c *copying) finish(r *store.Compaction, last bool) error {
 					return err
 				}
 			}
+			c.moment.Source = b.ID()
 			return c.rest()
 		})
 	})
@@ -125,7 +166,12 @@ func (c *copying) finish(r *store.Compaction, last bool) error {
 		}
 		return err
 	}
-	err = publish(c.file.File().Name(), c.t.Path(DatabaseName))
-	c.published = err == nil || errors.Is(err, store.ErrUnknownOutcome)
+	name := c.t.Path(DatabaseName)
+	if c.to != "" {
+		name = c.to
+	}
+	err = publish(c.file.File().Name(), name)
+	c.durable = err == nil
+	c.published = c.durable || errors.Is(err, store.ErrUnknownOutcome)
 	return err
 }

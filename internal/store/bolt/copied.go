@@ -7,27 +7,32 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
+	"thread/jsonlog"
 	"thread/lock"
 )
 
 // create makes the file for the copy, which holds a lock on it until it has its name
 // or is removed: nobody else writes to it then.
 func (c *copying) create() error {
-	ctx, cancel := c.t.limit(c.ctx)
-	defer cancel()
-	var err error
-	if c.file, err = lock.Open(ctx, c.t.Path(CompactName), lock.Exclusive); err != nil {
-		return c.t.lockError(ctx, err)
+	if err := c.openCopy(); err != nil {
+		return err
 	}
 	f := c.file.File()
-	if err := f.Truncate(0); err != nil { // what a crash left
+	if c.to == "" {
+		if err := keepOwner(f, c.source); err != nil {
+			return err
+		}
+	} else if err := f.Chmod(FileMode); err != nil { // whatever the umask
 		return err
 	}
-	if err := f.Chmod(FileMode); err != nil { // whatever the umask
-		return err
+	var err error
+	if c.options != nil && c.options.Base != "" {
+		if err := c.ofBase(copyBase(f, c.options.Base)); err != nil {
+			f.Close() // with the lock
+			return err
+		}
 	}
 	// Nothing is synced before all is there.
 	c.db, err = bbolt.Open(f.Name(), FileMode, &bbolt.Options{
@@ -36,13 +41,46 @@ func (c *copying) create() error {
 	})
 	if err != nil {
 		os.Remove(f.Name()) // bbolt has closed it, and the lock is gone
-		return err
+		return c.ofBase(err)
 	}
 	c.db.AllocSize = growBytes
+	if c.options != nil && c.options.Base != "" {
+		return c.ofBase(Guard(c.resume))
+	}
 	if err := c.db.Update(func(b *bbolt.Tx) error { return createBuckets(b, disk.FormatVersion) }); err != nil {
 		return err
 	}
 	return c.begin()
+}
+
+// openCopy opens and locks an empty file.
+func (c *copying) openCopy() error {
+	ctx, cancel := c.t.limit(c.ctx)
+	defer cancel()
+	for range copyTries {
+		var err error
+		if c.file, err = lock.Open(ctx, c.temporary(), lock.Exclusive); err != nil {
+			return c.t.lockError(ctx, err)
+		}
+		if c.to != "" || !foreign(c.file.File(), c.source) {
+			return c.file.File().Truncate(0) // what a crash left
+		}
+		err = os.Remove(c.file.File().Name()) // before the lock goes with the file
+		c.file.Close()
+		c.file = nil
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %s is made again and again", store.ErrBusy, CompactName)
+}
+
+// temporary returns the name of the copy while it is being written.
+func (c *copying) temporary() string {
+	if c.to != "" {
+		return c.to + ".new"
+	}
+	return c.t.Path(CompactName)
 }
 
 // close removes the copy, unless it has its name.
@@ -53,6 +91,9 @@ func (c *copying) close() {
 		_ = lock.Unlock(c.file.File())
 	}
 	if c.pinned != nil {
+		if c.durable && c.to == "" {
+			freeSlowly(c.pinned, c.t.Dir)
+		}
 		c.pinned.Close()
 	}
 	if c.file == nil {
@@ -79,9 +120,7 @@ func (c *copying) begin() (err error) {
 		return err
 	}
 	c.size = 0
-	b := c.tx.Bucket(disk.BucketSeriesByID)
-	b.FillPercent = 1
-	c.dict = dictionary(c.tx, c.tx.Bucket(disk.BucketMeta), c.tx.Bucket(disk.BucketSeries), b, disk.FormatVersion)
+	c.dict = dictionary(c.tx, c.tx.Bucket(disk.BucketMeta), disk.FormatVersion)
 	c.groups.pieces = func() (*bbolt.Bucket, error) { return c.open([][]byte{disk.BucketPieces}) }
 	c.groups.events, err = c.open([][]byte{disk.BucketEvents})
 	return err
@@ -128,17 +167,20 @@ func (c *copying) open(path [][]byte) (*bbolt.Bucket, error) {
 	return b, err
 }
 
+// minRotated is the least size of an events.jsonl that is rotated for its size.
+const minRotated = 1 << 20
+
 // rest completes the copy and makes it durable, under the exclusive lock.
 func (c *copying) rest() error {
 	if err := c.upToHead(); err != nil {
 		return err
 	}
-	last, err := c.from.dict.Last()
+	if err := c.changeable(); err != nil {
+		return err
+	}
+	last, err := c.from.dict().Last()
 	if err == nil {
 		err = c.dict.SetLast(last)
-	}
-	if err == nil {
-		err = c.changeable()
 	}
 	if err != nil {
 		return err
@@ -149,8 +191,12 @@ func (c *copying) rest() error {
 	if c.through > 0 {
 		c.st.Stored, c.st.Tail = c.kept, c.kept-c.blocks
 	}
+	if c.dropping != nil && c.dropping.Rotate && c.st.Log.Size > max(minRotated, c.tx.Size()/8) {
+		c.st.Log.Lines = max(c.st.Log.Lines, jsonlog.MaxLines+1) // full: the next push rotates it, as ever
+	}
 	meta := c.tx.Bucket(disk.BucketMeta)
 	err = errors.Join(meta.Put(disk.KeyFormat, disk.EncodeFormat(disk.FormatVersion)), meta.Put(disk.KeyState, c.st.Encode()))
+	c.moment.Copy = c.tx.ID()
 	if err == nil {
 		err = c.commit()
 	}
@@ -158,70 +204,4 @@ func (c *copying) rest() error {
 		err = c.db.Sync()
 	}
 	return err
-}
-
-// changeable copies the buckets whose entries change, and those of others.
-func (c *copying) changeable() error {
-	return c.from.b.ForEach(func(name []byte, from *bbolt.Bucket) error {
-		path := [][]byte{name}
-		switch string(name) {
-		case string(disk.BucketPieces), string(disk.BucketSeriesByID), string(disk.BucketTypes), string(disk.BucketTypeBlocks):
-			return nil
-		case string(disk.BucketEvents), string(disk.BucketSeries), string(disk.BucketColumns):
-			to, err := c.open(path)
-			if err != nil {
-				return err
-			}
-			return to.SetSequence(from.Sequence())
-		}
-		return c.bucket(path, from)
-	})
-}
-
-// bucket copies a bucket and those in it.
-func (c *copying) bucket(path [][]byte, from *bbolt.Bucket) error {
-	to, err := c.open(path)
-	if err != nil {
-		return err
-	}
-	if err := to.SetSequence(from.Sequence()); err != nil {
-		return err
-	}
-	if err := index.CheckTree(from); err != nil {
-		return err
-	}
-	var last []byte
-	return from.ForEach(func(k, v []byte) error {
-		if last != nil && string(k) <= string(last) {
-			return fmt.Errorf("%w: bucket %q is out of order", store.ErrCorrupt, path[0])
-		}
-		last = k
-		if c.n++; c.n%endedEvery == 0 {
-			if err := c.from.ended(); err != nil {
-				return err
-			}
-		}
-		if len(path) == 1 && string(path[0]) == string(disk.BucketMeta) && string(k) == string(disk.KeySeries) {
-			return nil // the copy counts them again
-		}
-		tx := c.tx
-		if v == nil {
-			if err := c.bucket(append(path[:len(path):len(path)], k), from.Bucket(k)); err != nil {
-				return err
-			}
-		} else {
-			if err := to.Put(k, v); err != nil {
-				return err
-			}
-			if c.size += len(k) + len(v); c.size >= maxGroupBytes/4 {
-				if err := c.next(); err != nil {
-					return err
-				}
-			}
-		}
-		if c.tx != tx {
-			to, err = c.open(path)
-		}
-		return err
-	})
 }

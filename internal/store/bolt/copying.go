@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"thread/index"
+	"thread/internal/progress"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 	"thread/lock"
@@ -24,13 +26,16 @@ import (
 //
 // As long as the file stays the same one, nothing up to head changes: the events,
 // their pieces, their series and the column blocks that they fill. These are copied
-// in slices, a shared lock for each, up to a head that is noted first; so the copy
-// goes on behind that one when it has come there. Everything else is copied
-// in the end, by rest.
+// in slices, a shared lock for each, up to a head that is noted first; then the copy
+// goes on behind that one. Everything else is copied in the end, by rest.
 type copying struct {
 	t        *Store
 	ctx      context.Context
 	dropping *store.Dropping
+	to       string       // the copy's name in the end, which nobody else writes; "": that of the source
+	options  *CopyOptions // nil for a copy in the place of the source
+	moment   Moment       // of the copy
+	based    int64        // events of the base
 	through  int64
 	st       disk.State // of the copy, in the end
 
@@ -44,7 +49,8 @@ type copying struct {
 	slices int
 
 	file      *lock.File // the copy
-	published bool
+	published bool       // it has its name,
+	durable   bool       // for certain also after a loss of power
 	db        *bbolt.DB
 	tx        *bbolt.Tx
 	size      int // bytes put into tx
@@ -54,6 +60,7 @@ type copying struct {
 
 	head     int64         // up to which the present round goes
 	at       int64         // events up to here are copied
+	first    int64         // the first of them, 0 before that one
 	kept     int64         // so many
 	series   index.Answers // All: it has an event that is copied
 	upto     uint32        // the newest series at head
@@ -63,6 +70,7 @@ type copying struct {
 	keysDone bool          // and there is nothing left
 	column   []byte        // where to go on in bucket columns
 	blocks   int64         // events in the blocks that are copied
+	record   recordsAt     // where to go on in the buckets whose entries change
 }
 
 // errChanged ends a copy that must start over.
@@ -77,7 +85,11 @@ func (c *copying) openSource(m lock.Mode) (*database, error) {
 	c.locked = m == lock.Exclusive
 	if c.source, err = db.file.Stat(); err == nil {
 		if c.pinned == nil {
-			c.pinned, err = os.OpenFile(c.t.Path(DatabaseName), os.O_RDONLY|OpenNoFollow|OpenNoWait, 0)
+			access := os.O_RDWR // for freeSlowly
+			if c.to != "" {
+				access = os.O_RDONLY
+			}
+			c.pinned, err = os.OpenFile(c.t.Path(DatabaseName), access|OpenNoFollow|OpenNoWait, 0)
 		}
 		var first os.FileInfo
 		if err == nil {
@@ -170,6 +182,10 @@ func (c *copying) round() error {
 	if err := c.upToHead(); err != nil {
 		return err
 	}
+	c.record = recordsAt{}
+	if err := c.run(c.records); err != nil {
+		return err
+	}
 	return Guard(c.next)
 }
 
@@ -185,7 +201,7 @@ func (c *copying) upToHead() error {
 
 func (c *copying) begun() (more bool, err error) {
 	c.head = c.from.st.Head
-	c.upto, err = c.from.dict.LastVisible(c.head)
+	c.upto, err = c.from.dict().LastVisible(c.head)
 	return false, err
 }
 
@@ -194,6 +210,7 @@ func (c *copying) events() (more bool, err error) {
 	if c.at >= c.head {
 		return false, nil
 	}
+	far := progress.Of(c.ctx)
 	next := c.from.eventCursor() // a damaged event is not carried on as if it were sound
 	if err := next.from(c.at + 1); err != nil {
 		return false, err
@@ -214,6 +231,8 @@ func (c *copying) events() (more bool, err error) {
 		if err := c.event(id, &next.rec); err != nil {
 			return false, err
 		}
+		c.first = cmp.Or(c.first, id)
+		far.Tell("copying events", id-c.first+1, c.head-c.first+1)
 		if c.at = id; c.over() {
 			return true, nil
 		}
@@ -225,7 +244,7 @@ func (c *copying) events() (more bool, err error) {
 func (c *copying) event(id int64, r *disk.Record) (err error) {
 	at := disk.TimeText{Millis: r.At, Exact: r.Verbatim == nil, Text: string(r.Verbatim)}
 	if c.series.Get(r.Series) != index.All {
-		if _, err := c.from.dict.View(r.Series); err != nil {
+		if _, err := c.from.dict().View(r.Series); err != nil {
 			return err // nor a number that is no series
 		}
 		c.series.Set(r.Series, index.All)
@@ -260,7 +279,7 @@ func (c *copying) newSeries() (more bool, err error) {
 	if c.seriesAt >= c.upto {
 		return false, nil
 	}
-	err = c.from.dict.Each(c.seriesAt+1, c.upto, func(id uint32, v *index.SeriesView) (bool, error) {
+	err = c.from.dict().Each(c.seriesAt+1, c.upto, func(id uint32, v *index.SeriesView) (bool, error) {
 		if c.series.Get(id) == index.All {
 			if err := c.putSeries(id, v); err != nil {
 				return false, err
@@ -281,7 +300,7 @@ func (c *copying) newSeries() (more bool, err error) {
 func (c *copying) lateSeries() (more bool, err error) {
 	for len(c.deferred) > 0 {
 		id := c.deferred[len(c.deferred)-1]
-		v, err := c.from.dict.View(id)
+		v, err := c.from.dict().View(id)
 		if err == nil {
 			err = c.putSeries(id, &v)
 		}
@@ -351,7 +370,11 @@ func (c *copying) columns() (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = index.Range(c.from.columns, c.column, func(k, v []byte) (bool, error) {
+	from, err := c.from.columnBucket()
+	if err != nil {
+		return false, err
+	}
+	err = index.Range(from, c.column, func(k, v []byte) (bool, error) {
 		b, err := index.DecodeBlock(k, v)
 		if err != nil || b.Last > c.at {
 			return false, err

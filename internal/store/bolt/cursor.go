@@ -10,7 +10,7 @@ import (
 // eventCursor reads events upwards. Most of the time the next one is near.
 type eventCursor struct {
 	tx    *Tx
-	c     *bbolt.Cursor
+	c     *bbolt.Cursor // from the first use on
 	steps index.Steps
 	k     []byte      // the key of the group
 	g     disk.Group  // that is being read
@@ -20,7 +20,7 @@ type eventCursor struct {
 }
 
 func (tx *Tx) eventCursor() eventCursor {
-	return eventCursor{tx: tx, c: tx.events.Cursor(), begin: disk.OpenGroup}
+	return eventCursor{tx: tx, begin: disk.OpenGroup}
 }
 
 // from goes to the group that holds the event with that id, if there is one. Next
@@ -29,13 +29,20 @@ func (e *eventCursor) from(id int64) (err error) {
 	if err := e.tx.groups.flush(); err != nil {
 		return err
 	}
+	events, err := e.tx.eventBucket()
+	if err != nil {
+		return err
+	}
+	if e.c == nil {
+		e.c = events.Cursor()
+	}
 	e.last = 0
 	e.k, e.g = nil, disk.Group{}
 	k, v := []byte(nil), []byte(nil)
 	key := disk.EventKey(id)
 	if e.tx.format >= 2 {
-		k, v, err = index.Floor(e.tx.events, e.c, key)
-	} else if err = index.CheckPath(e.tx.events, key); err == nil {
+		k, v, err = index.Floor(events, e.c, key)
+	} else if err = index.CheckPath(events, key); err == nil {
 		k, v = e.c.Seek(key)
 	}
 	if k == nil || err != nil {
@@ -72,7 +79,7 @@ func (e *eventCursor) step() (more bool, err error) {
 	if e.k == nil {
 		return false, nil
 	}
-	if err := e.steps.Check(e.tx.events, e.k); err != nil {
+	if err := e.steps.Check(e.c.Bucket(), e.k); err != nil {
 		return false, err
 	}
 	k, v := e.c.Next()

@@ -36,7 +36,7 @@ func Write(ctx context.Context, t *Store, fn func(tx *Tx, s store.Session) error
 }
 
 func (tx *Tx) Insert(e *event.Event) error     { return tx.insert(e) }
-func (tx *Tx) Dictionary() *index.Dictionary   { return tx.dict }
+func (tx *Tx) Dictionary() *index.Dictionary   { return tx.dict() }
 func (tx *Tx) Bolt() *bbolt.Tx                 { return tx.b }
 func (tx *Tx) DiskState() *disk.State          { return &tx.st }
 func (tx *Tx) TimeOf(r *disk.Record) string    { return tx.timeOf(r) }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,13 +30,26 @@ const (
 	format1Digest = "0dc87c087e7bb60396319a7d0bf6a1da05194d3c6be4cfcba22bde68b39249c9"
 )
 
-// openFormat1 returns a thread whose database is that file.
+// This one was written by the first program that knew format 2: 2,104 events of 303
+// series, one with 20,000 bytes of content, of which three have dedupe keys; two
+// subscriptions with progress, a dead letter, one that is tried again, an event that is to
+// be pushed in the year 2300 and a schedule.
+const (
+	format2File   = "format2.db.gz"
+	format2Digest = "50154ee3cd1fd19592317dfa3f24575aad26c62104f8cd2413b36ae1b7ce2af2"
+)
+
 func openFormat1(t *testing.T) *engine.Thread {
+	return openFormat(t, format1File, time.UnixMilli(1773829900000))
+}
+
+// openFormat returns a thread whose database is a file of testdata, at a time.
+func openFormat(t *testing.T, name string, now time.Time) *engine.Thread {
 	t.Helper()
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the file is of a little-endian host")
 	}
-	f, err := os.Open(filepath.Join("testdata", format1File))
+	f, err := os.Open(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +62,6 @@ func openFormat1(t *testing.T) *engine.Thread {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := time.UnixMilli(1773829900000)
 	th, err := engine.Init(filepath.Join(t.TempDir(), "inbox"), engine.WithClock(func() time.Time { return now }))
 	if err == nil {
 		err = os.WriteFile(dirOf(th).Path(bolt.DatabaseName), b, bolt.FileMode)
@@ -143,6 +157,58 @@ func TestFormat1(t *testing.T) {
 	}
 	if letters == 0 {
 		t.Error("no dead letters")
+	}
+}
+
+// TestFormat2 does the same with a file of format 2. What a later program puts into it, an
+// earlier one reads: nothing of what it had is written in another way.
+func TestFormat2(t *testing.T) {
+	th := openFormat(t, format2File, time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := sound(t, th); got != format2Digest {
+		t.Errorf("digest %s", got)
+	}
+	first, err := th.Push(ctx, event.Draft{Source: "s", Type: "keyed", Content: "again", DedupeKey: "key 2", DedupeWindow: 100 * 365 * 24 * time.Hour})
+	must(err)
+	if first.ID != 2103 || first.Content != "keyed 2" {
+		t.Errorf("the first event with the key: %+v", first)
+	}
+	var letters []int64
+	for l, err := range th.DeadLetters(ctx, engine.DeadLetterQuery{}) {
+		must(err)
+		letters = append(letters, l.Event.ID)
+	}
+	if len(letters) != 1 || letters[0] != 2102 {
+		t.Errorf("dead letters: %v", letters)
+	}
+	delayed, err := th.Delayed(ctx, 0)
+	must(err)
+	schedules, err := th.Schedules(ctx)
+	must(err)
+	if len(delayed) != 1 || delayed[0].Draft.Content != "later" || len(schedules) != 1 || schedules[0].Spec != "@every 100000h" {
+		t.Errorf("later: %+v %+v", delayed, schedules)
+	}
+	for _, content := range []string{"", "new", strings.Repeat("0123456789abcdef", 1<<13)} {
+		_, err := th.Push(ctx, event.Draft{Source: "new", Type: "v", Content: content})
+		must(err)
+	}
+	before := sound(t, th)
+	was, err := bolt.TakeSnapshot(ctx, dirOf(th))
+	must(err)
+	_, err = th.Compact(ctx)
+	must(err)
+	is, err := bolt.TakeSnapshot(ctx, dirOf(th))
+	must(err)
+	if got := sound(t, th); got != before || !reflect.DeepEqual(is, was) {
+		t.Errorf("compacted: digest %s, was %s; %+v, was %+v", got, before, is, was)
+	}
+	if f := formatOf(t, th); f != disk.FormatVersion {
+		t.Errorf("after compact the format is %d", f)
 	}
 }
 

@@ -104,7 +104,8 @@ func (t *Store) makeDirs() error {
 	return nil
 }
 
-// makeDir creates a directory with its parents, 0700 whatever the umask.
+// makeDir creates a directory with its parents, 0700 whatever the umask. The names of the
+// parents are durable then; that of dir is for the caller to make so.
 func makeDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -113,8 +114,11 @@ func makeDir(dir string) error {
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := makeDir(filepath.Dir(dir)); err != nil {
-		return err
+	above := filepath.Dir(dir)
+	if _, err := os.Stat(above); errors.Is(err, os.ErrNotExist) {
+		if err := errors.Join(makeDir(above), durable.SyncDir(filepath.Dir(above))); err != nil {
+			return err
+		}
 	}
 	return lock.Mkdir(dir) // another process may be faster
 }

@@ -46,6 +46,9 @@ func (l *lines) add(e *event.Event) {
 		l.tx.st.Log.Add(e.ID, e.LineLen())
 		return
 	}
+	if k := l.t.kept; k != nil && l.text == nil {
+		l.text, k.text = k.text, nil
+	}
 	start := len(l.text)
 	l.text = append(e.AppendJSON(l.text), '\n')
 	l.tx.st.Log.Add(e.ID, len(l.text)-start)
@@ -67,7 +70,7 @@ func (l *lines) write() error {
 	if l.err != nil || l.file == nil {
 		return l.err
 	}
-	if len(l.text) <= 64<<10 && len(l.long) == 0 {
+	if len(l.long) == 0 {
 		return l.file.AppendLine(l.text)
 	}
 	return l.file.Append(func(w io.Writer) (err error) {
@@ -87,7 +90,14 @@ func (l *lines) write() error {
 	})
 }
 
+// keptText is how long a text may be to be kept for the next transaction: to grow one
+// costs more than to fill it.
+const keptText = 4 << 20
+
 func (l *lines) close() {
+	if k := l.t.kept; k != nil && l.text != nil && cap(l.text) <= keptText {
+		k.text = l.text[:0]
+	}
 	if l.file != nil {
 		l.file.Close()
 	}

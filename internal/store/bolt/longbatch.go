@@ -91,7 +91,7 @@ func (l *longBatch) step(db *database) error {
 		l.lines.prepare(tx, tx.st.LastID)
 	} else {
 		tx.st, tx.tail = *l.st, l.tail
-		tx.dict.SetFresh(l.fresh)
+		tx.dict().SetFresh(l.fresh)
 	}
 	tx.pushed = l.lines.account(tx)
 	s := t.Logic.Begin(tx)
@@ -117,7 +117,7 @@ func (l *longBatch) step(db *database) error {
 		size += len(d.Content)
 		l.out.LastSource = d.Source
 	}
-	l.st, l.tail, l.fresh = &tx.st, tx.tail, tx.dict.Fresh()
+	l.st, l.tail, l.fresh = &tx.st, tx.tail, tx.dict().Fresh()
 	if l.out.First != 0 {
 		l.out.Last = tx.st.LastID
 	}

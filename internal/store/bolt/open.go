@@ -83,6 +83,7 @@ func (t *Store) open(ctx context.Context, m lock.Mode) (*database, error) {
 // openNow is open without the gate. The caller is about to write so many bytes.
 func (t *Store) openNow(ctx context.Context, m lock.Mode, bytes int) (*database, error) {
 	db := &database{}
+	var lockFile func(flag int) (*os.File, error) // until it is open: bbolt keeps its options
 	opts := bbolt.Options{
 		ReadOnly:     m == lock.Shared,
 		NoStatistics: true,
@@ -91,10 +92,11 @@ func (t *Store) openNow(ctx context.Context, m lock.Mode, bytes int) (*database,
 		// bbolt polls for its lock every 50 ms. On Unix the lock taken here, on the
 		// same descriptor, is the same lock, so that bbolt finds it free.
 		OpenFile: func(_ string, flag int, _ os.FileMode) (_ *os.File, err error) {
-			db.file, err = t.lockDatabase(ctx, flag&^os.O_CREATE, m, disk.CheckHeader)
+			db.file, err = lockFile(flag &^ os.O_CREATE)
 			return db.file, err
 		},
 	}
+	lockFile = func(flag int) (*os.File, error) { return t.lockDatabase(ctx, flag, m, disk.CheckHeader) }
 	opts.InitialMmapSize = t.mapSize(bytes)
 	err := Guard(func() (err error) {
 		db.DB, err = bbolt.Open(t.Path(DatabaseName), FileMode, &opts)
@@ -107,6 +109,7 @@ func (t *Store) openNow(ctx context.Context, m lock.Mode, bytes int) (*database,
 		}
 		return nil, t.lockError(ctx, err)
 	}
+	lockFile = nil // a database that is kept must not know the store
 	db.AllocSize = growBytes
 	return db, nil
 }
@@ -169,6 +172,11 @@ func (t *Store) lockDatabase(ctx context.Context, flag int, m lock.Mode, check f
 // view runs fn in a read transaction and closes db.
 func (t *Store) view(db *database, fn func(tx *Tx) error) error {
 	defer db.Close()
+	return t.viewOpen(db, fn)
+}
+
+// viewOpen runs fn in a read transaction.
+func (t *Store) viewOpen(db *database, fn func(tx *Tx) error) error {
 	return Guard(func() error {
 		b, err := db.Begin(false)
 		if err != nil {

@@ -48,7 +48,7 @@ func (s *search) begin() error {
 	if s.Filter == nil || !s.BySeries || p.head == s.tx.st.Head {
 		return nil
 	}
-	last, err := s.tx.dict.LastVisible(s.tx.st.Head)
+	last, err := s.tx.dict().LastVisible(s.tx.st.Head)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *search) planOn() (bool, error) {
 			return true, err
 		}
 	}
-	n, err := s.tx.dict.Len()
+	n, err := s.tx.dict().Len()
 	if err != nil {
 		return false, err
 	}
@@ -105,7 +105,7 @@ func (s *search) ruleOut() error {
 	}
 	// First events are in the order of series ids. That series may have been dropped
 	// since it was asked about.
-	return s.tx.dict.Each(least, s.plan.last, func(_ uint32, v *index.SeriesView) (bool, error) {
+	return s.tx.dict().Each(least, s.plan.last, func(_ uint32, v *index.SeriesView) (bool, error) {
 		s.plan.first = v.First
 		return false, nil
 	})
@@ -117,7 +117,7 @@ func (s *search) ask(id uint32) (index.Answer, error) {
 	if answer := s.Answers.Get(id); answer != index.Unasked {
 		return answer, nil
 	}
-	v, err := s.tx.dict.View(id)
+	v, err := s.tx.dict().View(id)
 	if err != nil {
 		return index.Unasked, err
 	}
@@ -136,7 +136,7 @@ func (s *search) askSources(most int64) error {
 		return nil
 	}
 	var ids []int64
-	err := s.tx.dict.BySource(sources, func(id uint32) error {
+	err := s.tx.dict().BySource(sources, func(id uint32) error {
 		if id <= s.plan.last {
 			ids = append(ids, int64(id))
 		}
@@ -167,10 +167,15 @@ func (s *search) askOnly(ids []int64) error {
 
 // typeAnswers is what the filter says of types.
 type typeAnswers struct {
-	known bool                      // what has no answer has None
-	none  bool                      // all have
-	of    index.Table[index.Answer] // by the id of the type
-	told  bool                      // some have another answer than Open
+	known bool         // what has no answer has None
+	none  bool         // all have
+	some  []typeAnswer // those that have another one than None: few, where a table would be 3 KiB
+	told  bool         // some have another answer than Open
+}
+
+type typeAnswer struct {
+	id     uint32 // of the type
+	answer index.Answer
 }
 
 // types asks the filter about the types, unless they are many.
@@ -179,21 +184,22 @@ func (s *search) types() (*typeAnswers, error) {
 		return s.ofTypes, nil
 	}
 	s.ofTypes = new(typeAnswers)
-	if !s.ByType || !s.tx.dict.HasTypes() {
+	if !s.ByType || !s.tx.dict().HasTypes() {
 		return s.ofTypes, nil
 	}
 	t := typeAnswers{known: true, none: true}
 	low, high := s.Filter.TypeRange()
 	t.told = low != "" || high != ""
 	n := 0
-	err := s.tx.dict.EachType(low, high, func(v index.TypeView) (bool, error) {
+	err := s.tx.dict().EachType(low, high, func(v index.TypeView) (bool, error) {
 		if n++; n > maxTypes {
 			t = typeAnswers{}
 			return false, nil
 		}
 		answer := store.AnswerOf(s.Filter.Type(v.Type, v.Subtype, v.HasSubtype))
-		*t.of.At(v.ID) = answer
-		t.none = t.none && answer == index.None
+		if answer != index.None {
+			t.none, t.some = false, append(t.some, typeAnswer{v.ID, answer})
+		}
 		t.told = t.told || answer != index.Open
 		return true, nil
 	})
@@ -211,10 +217,14 @@ func (s *search) reduce() error {
 	if err != nil || !types.known || !types.told {
 		return err
 	}
+	var of index.Table[index.Answer] // by the id of the type
+	for _, t := range types.some {
+		*of.At(t.id) = t.answer
+	}
 	var left []int64 // what is left, while it is little
-	covered, err := s.tx.dict.EachTypeBlock(s.Answers.Rest(), func(b *index.Block) bool {
+	covered, err := s.tx.dict().EachTypeBlock(s.Answers.Rest(), func(b *index.Block) bool {
 		for i := range b.Count {
-			if a := types.of.Get(b.Series(i)); (a == index.All || a == index.Open) && b.ID(i) <= int64(s.plan.last) {
+			if a := of.Get(b.Series(i)); (a == index.All || a == index.Open) && b.ID(i) <= int64(s.plan.last) {
 				left = append(left, b.ID(i))
 			}
 		}
@@ -224,7 +234,7 @@ func (s *search) reduce() error {
 		return err
 	}
 	if len(left) <= maxSources {
-		err := s.tx.dict.Each(covered+1, s.plan.last, func(id uint32, _ *index.SeriesView) (bool, error) {
+		err := s.tx.dict().Each(covered+1, s.plan.last, func(id uint32, _ *index.SeriesView) (bool, error) {
 			left = append(left, int64(id))
 			return true, nil
 		})
@@ -233,10 +243,10 @@ func (s *search) reduce() error {
 		}
 		return s.askOnly(left)
 	}
-	_, err = s.tx.dict.EachTypeBlock(s.Answers.Rest(), func(b *index.Block) bool {
+	_, err = s.tx.dict().EachTypeBlock(s.Answers.Rest(), func(b *index.Block) bool {
 		for i := range b.Count {
 			if id := b.ID(i); id <= int64(s.plan.last) {
-				switch types.of.Get(b.Series(i)) {
+				switch of.Get(b.Series(i)) {
 				case index.None, index.Unasked:
 					s.Answers.Set(uint32(id), index.None)
 				case index.All:
@@ -251,7 +261,7 @@ func (s *search) reduce() error {
 
 // Learn implements store.Tx. It leaves it when there are few series.
 func (tx *Tx) Learn(all []*store.Selection) (done bool, err error) {
-	n, err := tx.dict.Len()
+	n, err := tx.dict().Len()
 	if err != nil || n < planAfter {
 		return true, err
 	}
@@ -288,7 +298,7 @@ func (tx *Tx) Learn(all []*store.Selection) (done bool, err error) {
 func askAll(all []*search, from, last uint32) (ended bool, err error) {
 	clock := all[0]
 	ended = true
-	err = clock.tx.dict.Each(from, last, func(id uint32, v *index.SeriesView) (bool, error) {
+	err = clock.tx.dict().Each(from, last, func(id uint32, v *index.SeriesView) (bool, error) {
 		for _, s := range all {
 			if s.Answers.Get(id) == index.Unasked {
 				s.AskSeries(id, v)

@@ -31,7 +31,7 @@ func (t *Store) pushLong(ctx context.Context, ds []event.Draft) (p store.Pushed,
 	}
 	es := make([]event.Event, len(ds))
 	i := 0
-	for id, duplicate := range ids(&b) {
+	for id, duplicate := range store.IDs(b.First, b.Count, b.Duplicates) {
 		d := &ds[i]
 		es[i] = event.Event{ID: id, CreatedAt: b.CreatedAt, Source: d.Source, Type: d.Type, Subtype: d.Subtype, Content: d.Content}
 		if duplicate {
@@ -63,27 +63,6 @@ func (t *Store) pushGroup(ctx context.Context, ds []event.Draft) (store.Pushed, 
 	w := &write{drafts: ds}
 	err := t.write(ctx, w)
 	return w.pushed, err
-}
-
-// ids yields, for every draft in order, the id of its event, and whether the event was
-// there before.
-func ids(b *store.Batch) iter.Seq2[int64, bool] {
-	return func(yield func(int64, bool) bool) {
-		next, duplicates := b.First, b.Duplicates
-		for i := range b.Count {
-			if len(duplicates) > 0 && duplicates[0].Index == i {
-				if !yield(duplicates[0].ID, true) {
-					return
-				}
-				duplicates = duplicates[1:]
-				continue
-			}
-			if !yield(next, false) {
-				return
-			}
-			next++
-		}
-	}
 }
 
 // PushAll implements store.Store. The sequence is read to its end, into a temporary

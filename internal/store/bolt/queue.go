@@ -323,17 +323,18 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 			return err
 		}
 	}
-	db, err := t.openNow(ctx, lock.Exclusive, bytes)
+	db, end, err := t.writer(ctx, bytes)
 	if err != nil {
 		g.close()
 		return err
 	}
-	defer db.Close()
+	sound := false // it is not after a panic either
+	defer func() { end(sound) }()
 	locked()
 	g.close()
 	var warning error
 	defer func() { ended(err, warning) }()
-	return db.guard(func() error {
+	err = db.guard(func() error {
 		if err := t.clearBeyondHead(db); err != nil {
 			return err
 		}
@@ -366,6 +367,8 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 		warning = warnBehind(log.write())
 		return nil
 	})
+	sound = err == nil
+	return err
 }
 
 // warnBehind words the failure to append to events.jsonl, which keeps no push

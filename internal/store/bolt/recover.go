@@ -32,9 +32,13 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 	if tx.st.Head == math.MaxInt64 {
 		return false, nil
 	}
+	events, err := tx.eventBucket()
+	if err != nil {
+		return false, err
+	}
 	from := disk.EventKey(tx.st.Head + 1)
 	var junk [][]byte // collected first: a cursor is slow among deleted keys
-	err = index.Range(tx.events, from, func(k, _ []byte) (more bool, err error) {
+	err = index.Range(events, from, func(k, _ []byte) (more bool, err error) {
 		junk = append(junk, bytes.Clone(k))
 		return len(junk) < t.MaxGroup, nil
 	})
@@ -46,10 +50,14 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 		return false, err
 	}
 	// The events go last: as long as there is one, this is done again.
-	if err := index.DropBlocksAfter(tx.columns, tx.st.Head); err != nil {
+	columns, err := tx.columnBucket()
+	if err != nil {
 		return false, err
 	}
-	if err := tx.dict.DropAfter(tx.st.Head); err != nil {
+	if err := index.DropBlocksAfter(columns, tx.st.Head); err != nil {
+		return false, err
+	}
+	if err := tx.dict().DropAfter(tx.st.Head); err != nil {
 		return false, err
 	}
 	if more, err := t.Logic.DropAfter(tx, tx.st.Head, t.MaxGroup); err != nil || more {
@@ -65,19 +73,19 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 		return true, b.Commit()
 	}
 	if across != nil {
-		if err := tx.events.Put(across, cut); err != nil {
+		if err := events.Put(across, cut); err != nil {
 			return false, err
 		}
 	}
 	for _, k := range junk {
 		// In a damaged tree the way to a key can end elsewhere than the walk that met
 		// it, and then this would be done for ever.
-		if v, err := index.Get(tx.events, k); err != nil {
+		if v, err := index.Get(events, k); err != nil {
 			return false, err
 		} else if v == nil {
 			return false, disk.CorruptEvent(k)
 		}
-		if err := tx.events.Delete(k); err != nil {
+		if err := events.Delete(k); err != nil {
 			return false, err
 		}
 	}
@@ -90,7 +98,11 @@ func (tx *Tx) acrossHead() (key, cut []byte, err error) {
 	if tx.format == 1 || tx.st.Head == 0 {
 		return nil, nil, nil
 	}
-	k, v, err := index.Floor(tx.events, tx.events.Cursor(), disk.EventKey(tx.st.Head))
+	events, err := tx.eventBucket()
+	if err != nil {
+		return nil, nil, err
+	}
+	k, v, err := index.Floor(events, events.Cursor(), disk.EventKey(tx.st.Head))
 	if k == nil || err != nil || mustID(k) > tx.st.Head {
 		return nil, nil, err
 	}

@@ -129,7 +129,7 @@ func (r *Restore) begin() error {
 	}
 	if r.tx != nil {
 		tx.tail = r.tx.tail
-		tx.dict.SetFresh(r.tx.dict.Fresh())
+		tx.dict().SetFresh(r.tx.dict().Fresh())
 	}
 	tx.goesOn = true
 	r.tx, r.n, r.size = tx, 0, 0
@@ -188,7 +188,11 @@ func (r *Restore) Subscription(s store.Subscription, ordinal uint64, options []b
 		return err
 	}
 	key := store.ConsumerKey(s.Consumer)
-	if ordinal == 0 || r.tx.subscriptions.Get(key) != nil {
+	subscriptions, err := r.tx.table(store.Subscriptions)
+	if err != nil {
+		return err
+	}
+	if ordinal == 0 || subscriptions.Get(key) != nil {
 		return store.Invalidf("subscription %q", s.Consumer)
 	}
 	if options != nil {
@@ -200,12 +204,12 @@ func (r *Restore) Subscription(s store.Subscription, ordinal uint64, options []b
 		s = *o
 	}
 	s.Ordinal = ordinal
-	if ordinal > r.tx.subscriptions.Sequence() {
-		if err := r.tx.subscriptions.SetSequence(ordinal); err != nil {
+	if ordinal > subscriptions.Sequence() {
+		if err := subscriptions.SetSequence(ordinal); err != nil {
 			return err
 		}
 	}
-	return errors.Join(r.tx.subscriptions.Put(key, s.Encode()), r.wrote(len(s.Handler)))
+	return errors.Join(subscriptions.Put(key, s.Encode()), r.wrote(len(s.Handler)))
 }
 
 func checkName(consumer string) error {
@@ -222,7 +226,7 @@ func (r *Restore) Progress(consumer string, p store.ProgressRecord) error {
 		return err
 	}
 	key := store.ConsumerKey(consumer)
-	return errors.Join(r.tx.progress.Put(key, p.Encode(key)), r.wrote(len(p.UpdatedAt)))
+	return errors.Join(r.tx.Put(store.Progress, key, p.Encode(key)), r.wrote(len(p.UpdatedAt)))
 }
 
 // Extra stores an entry of a bucket that Snapshot carried.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 )
@@ -19,7 +20,37 @@ const (
 
 // Scan implements store.Tx.
 func (tx *Tx) Scan(q store.Scan, fn func(id int64) (more bool, err error)) (pos int64, err error) {
-	return tx.scan(&q).run(q.After, q.Upto, func(h *hit) (bool, error) { return fn(h.ID) })
+	s := tx.scan(&q)
+	pos, err = s.run(q.After, q.Upto, func(h *hit) (bool, error) { return fn(h.ID) })
+	tx.spare = s
+	return pos, err
+}
+
+// ScanSeries implements store.Tx.
+func (tx *Tx) ScanSeries(q store.Scan, fn func(e *event.Event, read func() error) (more bool, err error)) (pos int64, err error) {
+	s := tx.scan(&q)
+	var contents arena
+	var e event.Event
+	var at *hit
+	read := func() error {
+		if err := s.load(at); err != nil {
+			return err
+		}
+		if err := s.loadContent(at); err != nil {
+			return err
+		}
+		e.CreatedAt, e.Content = tx.timeOf(&at.rec), contents.take(&at.rec)
+		return nil
+	}
+	return s.run(q.After, q.Upto, func(h *hit) (bool, error) {
+		series, err := tx.dict().Get(h.series)
+		if err != nil {
+			return false, err
+		}
+		at = h
+		e = event.Event{ID: h.ID, Source: series.Source, Type: series.Type, Subtype: series.Subtype}
+		return fn(&e, read)
+	})
 }
 
 func (tx *Tx) scan(q *store.Scan) *search {
@@ -27,6 +58,12 @@ func (tx *Tx) scan(q *store.Scan) *search {
 		tx.readAhead()
 	}
 	s := tx.search(q.Selection)
+	if q.Long && !tx.b.Writable() { // what it finds is visible, and stays
+		if s.known == nil {
+			s.known = new(index.Known)
+		}
+		tx.dict().SetKnown(s.known)
+	}
 	if q.Slice {
 		s.setDeadline()
 	}
@@ -52,7 +89,7 @@ func (tx *Tx) Page(q store.Scan, limit int64, page []event.Event) (events []even
 		if err := s.loadContent(h); err != nil {
 			return false, err
 		}
-		series, err := tx.dict.Get(h.series)
+		series, err := tx.dict().Get(h.series)
 		if err != nil {
 			return false, err
 		}
@@ -67,7 +104,7 @@ func (tx *Tx) Page(q store.Scan, limit int64, page []event.Event) (events []even
 }
 
 // SeriesCount implements store.Tx.
-func (tx *Tx) SeriesCount() (int64, error) { return tx.dict.Len() }
+func (tx *Tx) SeriesCount() (int64, error) { return tx.dict().Len() }
 
 // Yield implements store.Tx.
 func (tx *Tx) Yield() bool { return !time.Now().Before(tx.began.Add(SliceTime)) }

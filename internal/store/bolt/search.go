@@ -32,8 +32,9 @@ type search struct {
 
 // progressOf is how far the searches with a selection are.
 type progressOf struct {
-	gone int64 // events whose series were gone through
-	plan plan
+	gone  int64 // events whose series were gone through
+	plan  plan
+	known *index.Known // from the second slice on
 }
 
 func (tx *Tx) search(s *store.Selection) *search {
@@ -43,7 +44,12 @@ func (tx *Tx) search(s *store.Selection) *search {
 		p = new(progressOf)
 		s.Plan = p
 	}
-	return &search{tx: tx, Selection: s, progressOf: p, cursor: tx.eventCursor()}
+	v := tx.spare
+	if tx.spare = nil; v == nil {
+		v = new(search)
+	}
+	*v = search{tx: tx, Selection: s, progressOf: p, cursor: tx.eventCursor()}
+	return v
 }
 
 // hit is a matching event. rec is only read when the search was told to read
@@ -85,7 +91,11 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 			return end, nil
 		} else if !started || first-1-index.BlockEvents > pos { // pos may be the greatest id
 			pos = max(pos, first-1)
-			blocks, started = index.BlocksAfter(s.tx.columns, pos), true
+			columns, err := s.tx.columnBucket()
+			if err != nil {
+				return pos, err
+			}
+			blocks, started = index.BlocksAfter(columns, pos), true
 		}
 		b, ok, err := blocks.Next()
 		if err != nil {
@@ -185,11 +195,18 @@ func (s *search) matches(h *hit) (bool, error) {
 	if err := s.load(h); err != nil {
 		return false, err
 	}
-	series, err := s.tx.dict.Get(h.series)
-	if err != nil {
-		return false, err
+	s.row = filter.Row{ID: h.ID}
+	// What is decoded of the series is kept no longer than a slice.
+	if s.BySeries {
+		series, err := s.tx.dict().Get(h.series)
+		if err != nil {
+			return false, err
+		}
+		s.row.Source, s.row.Type = series.Source, series.Type
+		if series.Subtype != nil {
+			s.row.Subtype, s.row.HasSubtype = *series.Subtype, true
+		}
 	}
-	s.row = filter.Row{ID: h.ID, Source: series.Source, Type: series.Type}
 	if s.Contents {
 		if err := s.loadContent(h); err != nil {
 			return false, err
@@ -198,9 +215,6 @@ func (s *search) matches(h *hit) (bool, error) {
 	}
 	if s.Times {
 		s.row.CreatedAt = s.tx.timeOf(&h.rec)
-	}
-	if series.Subtype != nil {
-		s.row.Subtype, s.row.HasSubtype = *series.Subtype, true
 	}
 	return s.Match(&s.row)
 }
@@ -238,7 +252,7 @@ func (s *search) loadContent(h *hit) error {
 
 // fill sets e from a record. Content aliases the database, unless it is large.
 func (tx *Tx) fill(e *event.Event, id int64, r *disk.Record) error {
-	series, err := tx.dict.Get(r.Series)
+	series, err := tx.dict().Get(r.Series)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type Snapshot struct {
 	LastID        int64 // the highest id ever given
 	Stored        int64 // events that are here
 	Pruned        int64 // events that were, once
+	Floor         int64 // the id before the oldest event; Head when there is none
 	Subscriptions []store.Subscription
 	Progress      []ConsumerProgress // by consumer, in byte order
 	Extras        []Extra
@@ -41,8 +42,15 @@ type Snapshot struct {
 func TakeSnapshot(ctx context.Context, t *Store) (s Snapshot, err error) {
 	err = t.read(ctx, func(tx *Tx) error {
 		s = Snapshot{Head: tx.st.Head, LastID: tx.st.LastID, Stored: tx.st.Stored, Pruned: tx.st.Count - tx.st.Stored}
+		oldest, err := tx.Oldest()
+		if err != nil {
+			return err
+		}
+		if s.Floor = s.Head; oldest > 0 {
+			s.Floor = oldest - 1
+		}
 		var subs []*store.Subscription
-		err := index.Range(tx.subscriptions, nil, func(k, v []byte) (bool, error) {
+		err = tx.Ascend(store.Subscriptions, nil, func(k, v []byte) (bool, error) {
 			sub, err := store.DecodeSubscription(k, v)
 			subs = append(subs, sub)
 			return true, err
@@ -54,10 +62,14 @@ func TakeSnapshot(ctx context.Context, t *Store) (s Snapshot, err error) {
 		for _, sub := range subs {
 			s.Subscriptions = append(s.Subscriptions, *sub)
 		}
-		if err := index.CheckTree(tx.progress); err != nil {
+		progress, err := tx.table(store.Progress)
+		if err != nil {
 			return err
 		}
-		err = tx.progress.ForEach(func(k, v []byte) error {
+		if err := index.CheckTree(progress); err != nil {
+			return err
+		}
+		err = progress.ForEach(func(k, v []byte) error {
 			p, err := store.DecodeProgress(k, v)
 			if err != nil || len(k) == 0 {
 				return errors.Join(err, store.ErrCorrupt)

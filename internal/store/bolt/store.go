@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ type Store struct {
 	closed  bool
 	waiting []*write
 	writing bool
+
+	kept *keeper // see keepopen.go
 }
 
 var _ store.Store = (*Store)(nil)
@@ -46,6 +49,9 @@ type Options struct {
 	CheckFile func(os.FileInfo) error
 	// AnyMount accepts a directory on a network file system, too.
 	AnyMount bool
+	// KeepOpen keeps the database open between calls, unlocked, on systems where other
+	// processes can use it all the same.
+	KeepOpen bool
 	// MaxGroup is how many drafts go into one transaction; less in tests.
 	MaxGroup int
 }
@@ -65,14 +71,22 @@ func New(dir string, o Options) (*Store, error) {
 	if o.MaxGroup == 0 {
 		o.MaxGroup = MaxGroup
 	}
-	return &Store{Place: store.Place{Dir: abs}, Options: o}, nil
+	t := &Store{Place: store.Place{Dir: abs}, Options: o}
+	if t.keeps() {
+		t.kept = &keeper{}
+		runtime.AddCleanup(t, (*keeper).close, t.kept)
+	}
+	return t, nil
 }
 
-// Close marks the store as closed. There is nothing to release.
+// Close marks the store as closed, and closes what Options.KeepOpen has kept.
 func (t *Store) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
+	if t.kept != nil {
+		t.kept.close()
+	}
 	return nil
 }
 
@@ -94,6 +108,9 @@ func (t *Store) Update(ctx context.Context, fn func(s store.Session) error) erro
 }
 
 func (t *Store) read(ctx context.Context, fn func(tx *Tx) error) error {
+	if t.kept != nil {
+		return t.readKept(ctx, fn)
+	}
 	db, err := t.open(ctx, lock.Shared)
 	if err != nil {
 		return err

@@ -1,6 +1,8 @@
 package bolt
 
 import (
+	"slices"
+
 	"go.etcd.io/bbolt"
 
 	"thread/index"
@@ -10,21 +12,44 @@ import (
 // table returns the bucket of a table, which may be nil in a read transaction: a table
 // comes with its first use.
 func (tx *Tx) table(t store.Table) (*bbolt.Bucket, error) {
-	switch t {
-	case store.Progress:
-		return tx.progress, nil
-	case store.Subscriptions:
-		return tx.subscriptions, nil
+	for i := range tx.opened {
+		if tx.opened[i].name == t {
+			return tx.opened[i].Bucket, nil
+		}
 	}
-	return index.Bucket(tx.b, []byte(t))
+	open := index.Bucket
+	if t == store.Progress || t == store.Subscriptions {
+		open = own
+	}
+	b, err := open(tx.b, []byte(t))
+	if b != nil || err == nil && !tx.b.Writable() { // one that is missing stays so while nobody can make it
+		tx.opened = append(tx.opened, openTable{t, b})
+	}
+	return b, err
 }
+
+// openTable is a table that a transaction has used; nil in one that reads: there is none.
+type openTable struct {
+	name store.Table
+	*bbolt.Bucket
+}
+
+// fillOthers is how full a page of a table that is not the engine's own is left when it
+// is split.
+const fillOthers = 0.9
 
 // later is table for one that is about to be written to.
 func (tx *Tx) later(t store.Table) (*bbolt.Bucket, error) {
-	if b, err := tx.table(t); b != nil || err != nil {
-		return b, err
+	b, err := tx.table(t)
+	if b == nil && err == nil {
+		b, err = tx.b.CreateBucket([]byte(t))
 	}
-	return tx.b.CreateBucket([]byte(t))
+	if b != nil && !store.Reserved(t) {
+		// Most of what others keep is numbered: pages that are left half full are twice as
+		// many to write.
+		b.FillPercent = fillOthers
+	}
+	return b, err
 }
 
 // Get implements store.Records.
@@ -95,8 +120,8 @@ func (tx *Tx) Sequence(t store.Table) (uint64, error) {
 // SetSequence implements store.Records.
 func (tx *Tx) SetSequence(t store.Table, n uint64) error {
 	b, err := tx.later(t)
-	if err != nil {
-		return err
+	if err != nil || b.Sequence() == n {
+		return err // it would write the table's root again
 	}
 	return b.SetSequence(n)
 }
@@ -106,5 +131,6 @@ func (tx *Tx) Drop(t store.Table) error {
 	if b, err := tx.table(t); b == nil {
 		return err
 	}
+	tx.opened = slices.DeleteFunc(tx.opened, func(o openTable) bool { return o.name == t })
 	return tx.b.DeleteBucket([]byte(t))
 }

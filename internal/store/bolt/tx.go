@@ -26,9 +26,10 @@ type Tx struct {
 	visible int64
 	began   time.Time
 
-	meta, events, columns, subscriptions, progress *bbolt.Bucket
-	pieces                                         *bbolt.Bucket // once written to
-	dict                                           *index.Dictionary
+	meta                    *bbolt.Bucket
+	events, columns, pieces *bbolt.Bucket     // once used; pieces, once written to
+	series                  *index.Dictionary // once used
+	opened                  []openTable
 
 	createdAt disk.TimeText // the latest created_at, which many events share
 	slab      []byte        // space for new keys and records, in format 1
@@ -38,6 +39,8 @@ type Tx struct {
 	pushed  func(*event.Event) // told of every new event, to write events.jsonl
 	changed bool               // st differs from what is stored
 	goesOn  bool               // nothing of it is visible before a later transaction
+	scanned bool               // the kernel was told of a scan
+	spare   *search            // of a scan that has ended: a dispatch makes thousands, of a KiB each
 
 	ctx context.Context // ends long work in this transaction; nil where there is none
 }
@@ -76,44 +79,12 @@ func newTx(t *Store, b *bbolt.Tx) (*Tx, error) {
 	if err := index.CheckTree(b.Cursor().Bucket()); err != nil {
 		return nil, err
 	}
-	for _, want := range []struct {
-		name []byte
-		to   **bbolt.Bucket
-	}{
-		{disk.BucketMeta, &tx.meta}, {disk.BucketEvents, &tx.events}, {disk.BucketColumns, &tx.columns},
-		{disk.BucketSubscriptions, &tx.subscriptions}, {disk.BucketProgress, &tx.progress},
-	} {
-		if *want.to = b.Bucket(want.name); *want.to == nil {
-			return nil, fmt.Errorf("%w: no bucket %q", store.ErrNotDatabase, want.name)
-		}
-		if len(want.name) == len(disk.BucketMeta) {
-			var err error
-			if tx.format, err = disk.DecodeFormat(tx.meta.Get(disk.KeyFormat)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	byKey, err := index.Bucket(b, disk.BucketSeries)
-	if err != nil {
+	var err error
+	if tx.meta, err = own(b, disk.BucketMeta); err != nil {
 		return nil, err
 	}
-	byID, err := index.Bucket(b, disk.BucketSeriesByID)
-	if err != nil {
+	if tx.format, err = disk.DecodeFormat(tx.meta.Get(disk.KeyFormat)); err != nil {
 		return nil, err
-	}
-	if byKey == nil || byID == nil {
-		return nil, fmt.Errorf("%w: no bucket %q", store.ErrNotDatabase, disk.BucketSeries)
-	}
-	tx.dict = dictionary(b, tx.meta, byKey, byID, tx.format)
-	tx.groups = groupWriter{events: tx.events, pieces: tx.piecesBucket}
-	if b.Writable() {
-		for _, appended := range []*bbolt.Bucket{tx.events, tx.columns} {
-			if err := index.CheckLast(appended); err != nil {
-				return nil, err
-			}
-		}
-		// Ids only rise, so full pages are never split again.
-		tx.events.FillPercent, tx.columns.FillPercent, byID.FillPercent = 1, 1, 1
 	}
 	if err := index.CheckPath(tx.meta, disk.KeyState); err != nil {
 		return nil, err
@@ -123,13 +94,61 @@ func newTx(t *Store, b *bbolt.Tx) (*Tx, error) {
 	return tx, err
 }
 
+// own opens one of the buckets that every database has, with its first use: a short
+// transaction needs two or three of seven. The list of them was checked by newTx.
+func own(b *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
+	bucket := b.Bucket(name)
+	if bucket == nil {
+		return nil, fmt.Errorf("%w: no bucket %q", store.ErrNotDatabase, name)
+	}
+	return bucket, nil
+}
+
+// appended opens a bucket of which only the end is written to.
+func (tx *Tx) appended(b **bbolt.Bucket, name []byte) (*bbolt.Bucket, error) {
+	if *b != nil {
+		return *b, nil
+	}
+	bucket, err := own(tx.b, name)
+	if err == nil && tx.b.Writable() {
+		err = index.CheckLast(bucket)
+		bucket.FillPercent = 1 // ids only rise, so full pages are never split again
+	}
+	if err != nil {
+		return nil, err
+	}
+	*b = bucket
+	return bucket, nil
+}
+
+func (tx *Tx) eventBucket() (*bbolt.Bucket, error) { return tx.appended(&tx.events, disk.BucketEvents) }
+func (tx *Tx) columnBucket() (*bbolt.Bucket, error) {
+	return tx.appended(&tx.columns, disk.BucketColumns)
+}
+
+// dict returns the series.
+func (tx *Tx) dict() *index.Dictionary {
+	if tx.series == nil {
+		tx.series = dictionary(tx.b, tx.meta, tx.format)
+	}
+	return tx.series
+}
+
 // dictionary returns the series of a database of that format.
-func dictionary(b *bbolt.Tx, meta, byKey, byID *bbolt.Bucket, format uint32) *index.Dictionary {
+func dictionary(b *bbolt.Tx, meta *bbolt.Bucket, format uint32) *index.Dictionary {
+	open := func(name []byte) func() (*bbolt.Bucket, error) {
+		return func() (*bbolt.Bucket, error) { return index.Bucket(b, name) }
+	}
+	byKey := func() (*bbolt.Bucket, error) { return own(b, disk.BucketSeries) }
+	byID := func() (*bbolt.Bucket, error) {
+		bucket, err := own(b, disk.BucketSeriesByID)
+		if err == nil {
+			bucket.FillPercent = 1
+		}
+		return bucket, err
+	}
 	d := index.NewDictionary(byKey, byID)
 	if format >= 2 {
-		open := func(name []byte) func() (*bbolt.Bucket, error) {
-			return func() (*bbolt.Bucket, error) { return index.Bucket(b, name) }
-		}
 		d.WithTypes(meta, open(disk.BucketTypes), open(disk.BucketTypeBlocks))
 	}
 	return d
@@ -157,7 +176,7 @@ func (tx *Tx) Append(d *event.Draft, createdAt string) (event.Event, error) {
 
 // insert stores an event whose id is above all others.
 func (tx *Tx) insert(e *event.Event) error {
-	series, err := tx.dict.Add(e.Source, e.Type, e.Subtype, e.ID)
+	series, err := tx.dict().Add(e.Source, e.Type, e.Subtype, e.ID)
 	if err != nil {
 		return err
 	}
@@ -179,11 +198,16 @@ func (tx *Tx) insert(e *event.Event) error {
 
 // putEvent stores an event in bucket events.
 func (tx *Tx) putEvent(e *event.Event, series uint32) error {
+	events, err := tx.eventBucket()
+	if err != nil {
+		return err
+	}
 	if tx.format == 1 {
-		return tx.events.Put(tx.newRecord(e, series))
+		return events.Put(tx.newRecord(e, series))
 	}
 	tx.createdAt.SetText(e.CreatedAt)
 	if tx.groups.g.Key == nil {
+		tx.groups.events, tx.groups.pieces = events, tx.piecesBucket
 		if err := tx.groups.resume(); err != nil {
 			return err
 		}
@@ -239,7 +263,10 @@ func (tx *Tx) addToColumn(id int64, series uint32) error {
 	if len(tx.tail.ids) < index.BlockEvents {
 		return nil
 	}
-	err := tx.columns.Put(disk.EventKey(tx.tail.ids[0]), index.EncodeBlock(tx.tail.ids, tx.tail.series, tx.tail.times))
+	columns, err := tx.columnBucket()
+	if err == nil {
+		err = columns.Put(disk.EventKey(tx.tail.ids[0]), index.EncodeBlock(tx.tail.ids, tx.tail.series, tx.tail.times))
+	}
 	tx.tail, tx.st.Tail = &tail{}, 0
 	return err
 }
@@ -249,7 +276,11 @@ func (tx *Tx) loadTail(head int64) (*tail, error) {
 	if tx.tail != nil {
 		return tx.tail, nil
 	}
-	last, ok, err := index.LastBlock(tx.columns)
+	columns, err := tx.columnBucket()
+	if err != nil {
+		return nil, err
+	}
+	last, ok, err := index.LastBlock(columns)
 	if err != nil {
 		return nil, err
 	}
@@ -297,8 +328,13 @@ func (tx *Tx) saveState() error {
 	if tx.goesOn {
 		atLeast = maxFresh
 	}
-	if err := tx.dict.Flush(atLeast); err != nil || !tx.changed {
-		return err
+	if tx.series != nil {
+		if err := tx.series.Flush(atLeast); err != nil {
+			return err
+		}
+	}
+	if !tx.changed {
+		return nil
 	}
 	return tx.meta.Put(disk.KeyState, tx.st.Encode())
 }

@@ -326,6 +326,18 @@ func (tx *tx) Scan(q store.Scan, fn func(id int64) (bool, error)) (pos int64, er
 	return pos, err
 }
 
+func (tx *tx) ScanSeries(q store.Scan, fn func(e *event.Event, read func() error) (bool, error)) (pos int64, err error) {
+	pos, serr := tx.scan(q, func(stored *event.Event) (more bool) {
+		e := event.Event{ID: stored.ID, Source: stored.Source, Type: stored.Type, Subtype: stored.Subtype}
+		more, err = fn(&e, func() error { e = *stored; return nil })
+		return more && err == nil
+	})
+	if err == nil {
+		err = serr
+	}
+	return pos, err
+}
+
 func (tx *tx) Page(q store.Scan, limit int64, page []event.Event) ([]event.Event, int64, error) {
 	pos, err := tx.scan(q, func(e *event.Event) bool {
 		page = append(page, *e)

@@ -21,9 +21,11 @@ import (
 )
 
 const (
-	thread = "/thread"
-	disk   = "/mnt"
-	dir    = disk + "/inbox"
+	thread  = "/thread"
+	disk    = "/mnt"
+	dir     = disk + "/inbox"
+	backups = disk + "/backups"
+	limited = disk + "/limited" // a thread that keeps 200 events by itself
 )
 
 func main() {
@@ -141,8 +143,8 @@ func run(stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// use pushes one by one and in batches, and between them moves a consumer on and
-// writes the database anew, as fast as it can. A line is printed for every push
+// use pushes one by one and in batches, and between them moves a consumer on, writes the
+// database anew, backs it up, and has another thread drop events, as fast as it can. A line is printed for every push
 // that returned 0: the ids, and the content that all of its events have.
 func use() error {
 	if _, err := os.Stat(dir + "/events.db"); err != nil {
@@ -150,6 +152,11 @@ func use() error {
 			return err
 		}
 		if _, err := run("", "subscribe", "--thread", dir, "--consumer", "c", "--handler", "true"); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(limited + "/events.db"); err != nil {
+		if _, err := run("", "init", limited); err != nil {
 			return err
 		}
 	}
@@ -179,7 +186,88 @@ func use() error {
 				return err
 			}
 		}
+		if n%10 == 4 {
+			if err := backUp(); err != nil {
+				return err
+			}
+		}
+		if n%6 == 2 {
+			if err := limit(content); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// backUp writes one more backup and tells its name.
+func backUp() error {
+	if _, err := run("", "backup", "--thread", dir, backups, "--keep", "2"); err != nil {
+		return err
+	}
+	newest, err := newestBackup()
+	if err == nil {
+		say("SAVED", filepath.Base(newest))
+	}
+	return err
+}
+
+func newestBackup() (string, error) {
+	list, err := filepath.Glob(backups + "/[0-9]*")
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	return slices.Max(list), nil
+}
+
+// limit pushes to the thread that has limits, has them kept, and tells its newest id.
+func limit(content string) error {
+	ids, err := run(strings.Repeat(fmt.Sprintf(`{"source":"s","type":"t","content":%q}`+"\n", content), 60), "push", "--thread", limited, "--batch")
+	if err != nil {
+		return err
+	}
+	if _, err := run("", "retain", "--thread", limited, "--max-events", "200"); err != nil {
+		return err
+	}
+	list := strings.Fields(ids)
+	say("LIMITED", list[len(list)-1])
+	return nil
+}
+
+// checkBackups requires of each backup that it is whole and has the first of the events, and
+// that a thread can be made of the newest. It tells the name of that.
+func checkBackups(events string) error {
+	list, err := filepath.Glob(backups + "/[0-9]*")
+	if err != nil {
+		return err
+	}
+	saved := ""
+	for _, b := range list {
+		if report, err := run("", "check", "--thread", b); err != nil {
+			return fmt.Errorf("%w: %s", err, report)
+		}
+		if saved, err = run("", "peek", "--thread", b, "--last-event-id", "0", "--limit", "1000000"); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(events, saved) {
+			return fmt.Errorf("%s has other events than the thread: %d bytes", b, len(saved))
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	restored := disk + "/restored"
+	if _, err := run("", "restore", backups, "--to", restored); err != nil {
+		return err
+	}
+	is, err := run("", "peek", "--thread", restored, "--last-event-id", "0", "--limit", "1000000")
+	if err != nil {
+		return err
+	}
+	if is != saved {
+		return fmt.Errorf("restored are %d bytes of events, the backup has %d", len(is), len(saved))
+	}
+	say("BACKUP", filepath.Base(list[len(list)-1]))
+	return os.RemoveAll(restored)
 }
 
 func check() error {
@@ -195,7 +283,19 @@ func check() error {
 	if err != nil {
 		return fmt.Errorf("%w; check says: %s", err, report)
 	}
-	for name, text := range map[string]string{"check": report, "info": info, "events": events} {
+	if err := checkBackups(events); err != nil {
+		return err
+	}
+	kept := ""
+	if _, err := os.Stat(limited + "/events.db"); err == nil {
+		if report, err := run("", "check", "--thread", limited); err != nil {
+			return fmt.Errorf("%w; check says: %s", err, report)
+		}
+		if kept, err = run("", "peek", "--thread", limited, "--last-event-id", "0", "--limit", "1000000"); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{"check": report, "info": info, "events": events, "limited": kept} {
 		f, err := os.Create("/" + name)
 		if err != nil {
 			return err

@@ -18,9 +18,13 @@ func compactVerb() *cli.Verb {
 		Name:    "compact",
 		Summary: "Return unused space in the database to the disk",
 		Details: `Writes a copy of the database without unused pages and replaces the old one in one
-step. Pushes wait only for that step. The disk needs space for both.`,
-		Examples: `thread compact --thread ./inbox`,
-		Grammar:  func() cli.Command { return new(compactCmd) },
+step. Pushes wait only for that step. The disk needs space for both. The new one
+has the owner, the group and the mode of the old one; an account that cannot give it
+those is refused.`,
+		Exits:       "0 compacted\n130 interrupted on a terminal: nothing has changed",
+		Examples:    `thread compact --thread ./inbox`,
+		Grammar:     func() cli.Command { return new(compactCmd) },
+		Directories: "its server gives space back by itself",
 	}
 }
 
@@ -30,7 +34,11 @@ func (c *compactCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	r, err := t.Compact(ctx)
+	var r engine.Compaction
+	err = longJob(ctx, a, "the database is as it was", func(ctx context.Context) (err error) {
+		r, err = t.Compact(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}

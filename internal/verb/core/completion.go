@@ -28,6 +28,7 @@ func completionVerb() *cli.Verb {
 		Summary: "Print a script that completes the words of this program",
 		Details: `It completes commands, flags, thread directories and consumers. Packages
 install it; by hand, put one of these lines where your shell reads it.`,
+		Exits: "0 printed\n2 no such shell",
 		Examples: `. <(thread completion bash)                  # ~/.bashrc
 thread completion fish | source              # ~/.config/fish/config.fish
 . <(thread completion zsh)                   # ~/.zshrc, after compinit`,

@@ -16,13 +16,15 @@ import (
 
 type consumeCmd struct {
 	cli.ThreadFlags
-	Consumer    cli.Text `placeholder:"ID" help:"The consumer, as subscribed; by default that of the handler's environment."`
+	Consumer    cli.Text `short:"c" placeholder:"CONSUMER" help:"The consumer, as subscribed; by default that of the handler's environment."`
 	Batch       cli.Text `placeholder:"N" help:"How many events CMD gets at once, at most (default 1)."`
 	Once        bool     `help:"End after one delivery. Exit code 1 means that it will be retried."`
 	Follow      bool     `short:"f" help:"Wait for new events when nothing is unread."`
-	ContentOnly bool     `name:"content-only" help:"Give CMD the content alone on stdin, not the event as JSON."`
+	ContentOnly bool     `name:"content-only" help:"Give CMD the content alone on stdin, not the event as JSON; with --batch each with a newline behind it."`
+	Null        bool     `name:"null" short:"0" help:"With --content-only, a zero byte behind each content instead: as xargs -0 reads it."`
+	Parse       bool     `help:"Give content that is JSON as JSON, not as a string of it."`
 	Parallel    cli.Text `placeholder:"N" help:"How many deliveries are out at once, at most."`
-	Key         cli.Text `placeholder:"KEY" help:"With --parallel: events with the same source, type, subtype or JSON path such as $.chat.id stay in order."`
+	Key         cli.Text `placeholder:"FIELD" help:"With --parallel: events with the same source, type, subtype or JSON path such as $.chat.id stay in order."`
 	Window      cli.Text `placeholder:"N" help:"How many events may be settled out of order, out, or waiting, before nothing new is given out (default 10000)."`
 	Worker      bool     `help:"Start CMD once, N times with --parallel, to read an event per line and write a result per line."`
 	MaxAttempts cli.Text `name:"max-attempts" placeholder:"N" help:"How many failures make an event a dead letter (default 5)."`
@@ -46,6 +48,7 @@ THREAD_EVENT_ID, _SOURCE, _TYPE, _SUBTYPE, _CREATED_AT and _ATTEMPT in its
 environment. --parallel N hands out N deliveries side by side; with --key those of
 one key stay in order, one at a time. --once has no effect in a handler, nor has --json on what CMD
 prints. See docs/CONSUME.md.`,
+		Exits: "0 nothing is unread; with --once: the delivery is settled; with -f: interrupted\n1 with --once: the delivery will be tried again; CMD cannot be started; the consumer is paused, its handler runs, or a delivery of thread next is out\n2 CMD is missing",
 		Examples: `thread subscribe --thread ./inbox --consumer worker --handler "thread consume -- ./worker"
 thread consume --thread ./inbox --consumer worker --batch 100 -- ./import --quiet
 thread consume --thread ./inbox --consumer worker --parallel 16 --key source -- ./agent
@@ -69,12 +72,14 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	log := jsonlog.OpenLog(a.Dir)
+	log := jsonlog.OpenLog(t.Dir())
 	o.Stdout, o.Stderr = a.Out.W, a.Stderr
 	o.Warn = func(format string, args ...any) {
 		line := fmt.Sprintf(format, args...)
-		log.Warn("consume: consumer=%s %s", consumer, line)
-		fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(line))
+		if t.URL() == "" {
+			log.Warn("consume: consumer=%s %s", consumer, line)
+		}
+		fmt.Fprintf(o.Stderr, "Warning: %s\n", cli.Printable(line))
 	}
 	// First: without a subscription there is nothing to lock.
 	due, err := t.DueFor(ctx, consumer, 0)
@@ -86,6 +91,13 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	ctx, o.Signals = consume.CatchSignals(ctx)
 	defer o.Signals.Stop()
+	if t.URL() != "" {
+		sum, err := consumeURL(ctx, a, t, consumer, &o)
+		if err != nil {
+			return err
+		}
+		return c.print(a, consumer, sum)
+	}
 	held, err := dispatch.LockConsumer(ctx, t, consumer)
 	if err != nil {
 		return err
@@ -94,29 +106,77 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		o.Mode = consume.UntilEmpty // its supervisor takes an end for the end of the work
 	}
 	o.Env = held.Environment()
+	if o.Parallel > 0 || o.Worker {
+		if turns := held.Turns(); turns != nil {
+			o.Turns = func(ctx context.Context, slot int, key *string, event int64) (consume.Turn, error) {
+				return turns.Wait(ctx, slot, key, event)
+			}
+		}
+	}
+	end := consumeProgress(ctx, a, t, consumer, &o)
 	sum, err := consume.Run(ctx, t, consumer, o)
+	end(sum)
 	if gerr := held.Release(context.WithoutCancel(ctx)); gerr != nil {
 		a.LogWarning("consume: consumer=%s handlers could not be started afterwards: %v", consumer, gerr)
 	}
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return a.Out.JSON(struct {
-			Consumer  string `json:"consumer_id"`
-			Delivered int64  `json:"delivered"`
-			Failed    int64  `json:"failed_deliveries"`
-			Dead      int64  `json:"dead"`
-		}{consumer, sum.Delivered, sum.Failed, sum.Dead})
+	return c.print(a, consumer, sum)
+}
+
+func (c *consumeCmd) print(a *cli.App, consumer string, sum consume.Summary) error {
+	if !c.JSON {
+		return nil
 	}
-	return nil
+	return a.Out.JSON(struct {
+		Consumer  string `json:"consumer_id"`
+		Delivered int64  `json:"delivered"`
+		Failed    int64  `json:"failed_deliveries"`
+		Dead      int64  `json:"dead"`
+	}{consumer, sum.Delivered, sum.Failed, sum.Dead})
+}
+
+// consumeURL is consume.Run for a thread that other hosts use. With Follow it waits until
+// it has the consumer's turn, and without the turn it ends.
+func consumeURL(ctx context.Context, a *cli.App, t *engine.Thread, consumer string, o *consume.Options) (sum consume.Summary, err error) {
+	held, err := cli.LockURL(ctx, t, consumer, o.Mode == consume.Follow)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil // asked to end while it waited
+		}
+		return sum, err
+	}
+	o.Lost = held.Lost()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-held.Lost():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	end := consumeProgress(ctx, a, t, consumer, o)
+	sum, err = consume.Run(ctx, t, consumer, *o)
+	end(sum)
+	if err == nil {
+		err = held.Err()
+	}
+	if rerr := held.Release(context.WithoutCancel(ctx)); err == nil {
+		err = rerr
+	}
+	return sum, err
 }
 
 func (c *consumeCmd) options() (o consume.Options, err error) {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return o, cli.UsageError("no command is given", "add it behind --, for example thread consume -- ./worker")
 	}
-	o.Command, o.ContentOnly = c.Command, c.ContentOnly
+	o.Command, o.ContentOnly, o.Separator = c.Command, c.ContentOnly, separator(c.Null)
+	if c.Parse {
+		o.AppendEvent = appendParsed
+	}
 	if o.Batch, err = parseCount("--batch", c.Batch.Or("1")); err != nil {
 		return o, err
 	}
@@ -150,8 +210,10 @@ func (c *consumeCmd) options() (o consume.Options, err error) {
 		return o, cli.UsageError("--once goes with neither --parallel nor --worker", "leave it out: without --follow it ends when nothing is unread")
 	case c.Worker && (o.Batch > 1 || c.ContentOnly):
 		return o, cli.UsageError("--worker goes with neither --batch nor --content-only", "leave them out: a worker reads one event per line, as JSON")
-	case c.ContentOnly && o.Batch > 1:
-		return o, cli.UsageError("--content-only needs --batch 1", "leave --batch out: contents of several events could not be told apart")
+	case c.Null && !c.ContentOnly:
+		return o, cli.UsageError("-0 needs --content-only", "add it, or leave -0 out")
+	case c.Parse && c.ContentOnly:
+		return o, cli.UsageError("--parse and --content-only exclude each other", "give one of them")
 	case c.Once:
 		o.Mode = consume.Once
 	case c.Follow:

@@ -13,21 +13,26 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/jsonform"
 )
 
 // deadFlags select dead letters.
 type deadFlags struct {
 	cli.ThreadFlags
-	Consumer cli.Text `placeholder:"ID" help:"Only those of this consumer."`
-	EventID  cli.Text `name:"event-id" placeholder:"N" help:"Only those of this event."`
+	Consumer cli.Text `short:"c" placeholder:"CONSUMER" help:"Only those of this consumer."`
+	EventID  cli.Text `name:"event-id" placeholder:"EVENT" help:"Only those of this event."`
 	Filter   cli.Text `placeholder:"WHERE" help:"Only those whose event matches."`
 	cli.JSONFlag
 }
 
-type deadListCmd struct{ deadFlags }
+type deadListCmd struct {
+	deadFlags
+	cli.RootFlag
+}
 type deadShowCmd struct{ deadFlags }
 type deadDropCmd struct {
 	deadFlags
+	All    bool `help:"Drop all of them; without it one of --consumer, --event-id and --filter is needed."`
 	DryRun bool `name:"dry-run" help:"Show what would be dropped, and drop nothing."`
 }
 type deadRetryCmd struct {
@@ -43,7 +48,9 @@ func deadListVerb() *cli.Verb {
 		Details: `One line per dead letter: event, when it died, consumer, source, type, attempts
 and the last error; on a terminal aligned and cut to its width, elsewhere whole
 and with a tab in between.`,
+		Exits: "0 listed, perhaps none",
 		Examples: `thread dead list --thread ./inbox
+thread dead list --root ~/threads
 thread dead list --thread ./inbox --consumer worker --filter "type = 'order'" --json`,
 		Grammar: func() cli.Command { return new(deadListCmd) },
 	}
@@ -53,6 +60,7 @@ func deadShowVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:     "dead show",
 		Summary:  "Show dead letters with their events and errors",
+		Exits:    "0 shown\n1 no dead letter is selected",
 		Examples: `thread dead show --thread ./inbox --consumer worker --event-id 42`,
 		Grammar:  func() cli.Command { return new(deadShowCmd) },
 	}
@@ -65,6 +73,7 @@ func deadRetryVerb() *cli.Verb {
 		Details: `They are delivered again before newer events, with a fresh count of attempts, and
 may die again. Each is sent back in a transaction of its own with --rate, else
 some hundred in one; an interruption leaves the others as they were.`,
+		Exits: "0 sent back\n1 no dead letter is selected; interrupted, the rest is as it was",
 		Examples: `thread dead retry --thread ./inbox --consumer worker
 thread dead retry --thread ./inbox --filter "source = 'shop'" --rate 10/s
 thread dead retry --thread ./inbox --dry-run`,
@@ -76,7 +85,9 @@ func deadDropVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "dead drop",
 		Summary: "Delete dead letters",
-		Details: "Their events stay in the thread, and stay processed.",
+		Details: `Their events stay in the thread, and stay processed. With --all on a terminal it
+asks first.`,
+		Exits: "0 deleted\n1 no dead letter is selected; not confirmed; interrupted, the rest is as it was\n2 neither a selection nor --all",
 		Examples: `thread dead drop --thread ./inbox --consumer worker --event-id 42
 thread dead drop --thread ./inbox --consumer worker --dry-run`,
 		Grammar: func() cli.Command { return new(deadDropCmd) },
@@ -106,6 +117,14 @@ func (c *deadFlags) open(a *cli.App) (t *engine.Thread, q engine.DeadLetterQuery
 }
 
 func (c *deadListCmd) Run(ctx context.Context, a *cli.App) error {
+	return c.Each(a, &c.Thread, c.JSON, func(dir string) error {
+		c.Thread.Value = dir
+		return c.one(ctx, a)
+	})
+}
+
+// one lists the letters of one thread.
+func (c *deadListCmd) one(ctx context.Context, a *cli.App) error {
 	t, q, err := c.open(a)
 	if err != nil {
 		return err
@@ -164,6 +183,17 @@ func (c *deadDropCmd) Run(ctx context.Context, a *cli.App) error {
 	defer t.Close()
 	if c.DryRun {
 		return listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+	}
+	selected := q.Consumer != "" || q.ID != 0 || q.Filter != ""
+	switch {
+	case selected && c.All:
+		return cli.UsageError("--all does not go with --consumer, --event-id or --filter", "leave it out to drop only those")
+	case !selected && !c.All:
+		return cli.UsageError("dead drop without a selection would drop every dead letter", "add --consumer, --event-id or --filter, or --all")
+	case c.All:
+		if err := a.Confirm("Drop all dead letters of " + a.Dir + "?"); err != nil {
+			return err
+		}
 	}
 	n, err := changeLetters(ctx, t, q, lettersAtOnce, 0, t.DropDead)
 	return changed(a, "Dropped", "dropped", n, c.JSON, err)
@@ -280,17 +310,11 @@ func parseRate(s string) (float64, error) {
 // letterTable returns what prints a letter as a row of a table.
 func letterTable(a *cli.App) func(*engine.DeadLetter) error {
 	rows := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{19, 24, 8, 6, 6, 8}}
-	begun := false
+	rows.Header("EVENT", "DIED", "CONSUMER", "SOURCE", "TYPE", "ATTEMPTS", "LAST ERROR")
 	return func(l *engine.DeadLetter) error {
 		if l == nil {
 			return rows.Flush()
 		}
-		if rows.Columns > 0 && !begun {
-			if err := rows.Row("EVENT", "DIED", "CONSUMER", "SOURCE", "TYPE", "ATTEMPTS", "LAST ERROR"); err != nil {
-				return err
-			}
-		}
-		begun = true
 		source, typ := "(no longer stored)", ""
 		if l.Stored {
 			source, typ = l.Event.Source, typeOf(&l.Event)
@@ -327,29 +351,11 @@ func typeOf(e *event.Event) string {
 	return e.Type + "/" + *e.Subtype
 }
 
-// letterJSON is a dead letter but for its event.
-type letterJSON struct {
-	Consumer   string `json:"consumer_id"`
-	EventID    int64  `json:"event_id"`
-	Attempts   int64  `json:"attempts"`
-	ExitCode   *int64 `json:"exit_code"` // null: a signal or a crash ended the attempt
-	FirstError string `json:"first_error"`
-	LastError  string `json:"last_error"`
-	FirstAt    string `json:"first_failed_at"`
-	LastAt     string `json:"last_failed_at"`
-	DiedAt     string `json:"died_at"`
-}
-
 // printLetterJSON adds a letter as one line of JSON. event is null when it is not
 // stored any more.
 func printLetterJSON(a *cli.App, l *engine.DeadLetter) error {
-	j := letterJSON{Consumer: l.Consumer, EventID: l.Event.ID, Attempts: l.Attempts, FirstError: l.FirstError, LastError: l.LastError,
-		FirstAt: event.FormatTime(l.FirstAt), LastAt: event.FormatTime(l.LastAt), DiedAt: event.FormatTime(l.DiedAt)}
-	if l.ExitCode >= 0 {
-		j.ExitCode = &l.ExitCode
-	}
 	if !l.Stored {
-		return a.Out.JSONWith(j, "event", nil)
+		return a.Out.JSONWith(jsonform.NewLetter(l), "event", nil)
 	}
-	return a.Out.JSONWith(j, "event", &l.Event)
+	return a.Out.JSONWith(jsonform.NewLetter(l), "event", &l.Event)
 }

@@ -9,6 +9,7 @@ import (
 	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
+	"thread/internal/jsonform"
 )
 
 // pushLater is push with --delay or --at.
@@ -23,18 +24,19 @@ func (c *pushCmd) pushLater(ctx context.Context, a *cli.App, t *engine.Thread, d
 		}
 	}
 	var e event.Event
+	var waits engine.Delayed
 	if delay > 0 {
-		e, at, err = t.PushAfter(ctx, d, delay)
+		e, waits, err = t.DelayFor(ctx, d, delay)
 	} else {
-		e, err = t.PushAt(ctx, d, at)
+		e, waits, err = t.DelayUntil(ctx, d, at)
 	}
 	if err != nil {
 		return err
 	}
 	if e.ID == 0 {
 		// Its time may be over by now; then the next look releases it.
-		awaited, err := dispatch.Rescheduled(ctx, t, at)
-		notAwaited(a, awaited, err)
+		awaited, err := dispatch.Rescheduled(ctx, t, waits.At)
+		notAwaited(a, t, awaited, err)
 	} else {
 		a.NotStarted("push: the event is stored", cli.Wake(ctx, t, d.Source))
 	}
@@ -47,18 +49,19 @@ func (c *pushCmd) pushLater(ctx context.Context, a *cli.App, t *engine.Thread, d
 		return a.Out.Text(strconv.FormatInt(e.ID, 10) + "\n")
 	case c.JSON:
 		return a.Out.JSON(struct {
-			ID *int64 `json:"id"` // it has none yet
-			plannedJSON
-		}{nil, newPlannedJSON(at, &d)})
+			ID      *int64 `json:"id"` // it has none yet
+			Delayed int64  `json:"delayed_id"`
+			jsonform.Planned
+		}{nil, waits.ID, jsonform.NewPlanned(waits.At, &d)})
 	}
-	return a.Out.Text("Scheduled for " + event.FormatTime(at) + "\n")
+	return a.Out.Text("Scheduled for " + event.FormatTime(waits.At) + ", delayed id " + strconv.FormatInt(waits.ID, 10) + "\n")
 }
 
 // notAwaited warns where nobody releases at its time what was scheduled.
-func notAwaited(a *cli.App, awaited bool, err error) {
+func notAwaited(a *cli.App, t *engine.Thread, awaited bool, err error) {
 	if err != nil {
 		a.NotStarted("the event is scheduled", err)
-	} else if !awaited {
+	} else if !awaited && t.URL() == "" { // there every process that waits for events looks, too
 		a.Warn("no process waits for that time: the next command that uses the thread pushes it; for more, run thread serve --thread %s, or thread dispatch from cron", cli.ShellWord(a.Dir))
 	}
 }
@@ -74,13 +77,6 @@ func (c *pushCmd) due() (delay time.Duration, at time.Time, err error) {
 		delay, err = cli.ParseDuration("--delay", c.Delay.Value)
 		return delay, at, err
 	}
-	if at, err = time.Parse(time.RFC3339Nano, c.At.Value); err == nil {
-		return 0, at, nil
-	}
-	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
-		if at, err := time.ParseInLocation(layout, c.At.Value, time.Local); err == nil {
-			return 0, at, nil
-		}
-	}
-	return 0, at, cli.UsageError("--at \""+c.At.Value+"\" is not a time", "give for example 2026-01-31T09:00:00Z, or 2026-01-31 09:00 for local time")
+	at, err = cli.ParseTime("--at", c.At.Value, time.Now(), cli.Future)
+	return 0, at, err
 }

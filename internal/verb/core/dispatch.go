@@ -19,8 +19,10 @@ func dispatchVerb() *cli.Verb {
 		Details: `Every push does this by itself; run it by hand after a failure. Handlers go on
 when this command has ended. A consumer whose handler is running is left alone.
 In a thread of another account it does nothing, with exit code 1.`,
-		Examples: `thread dispatch --thread ./inbox`,
-		Grammar:  func() cli.Command { return new(dispatchCmd) },
+		Exits:       "0 handed over, or there was nothing to start\n1 the thread belongs to another account",
+		Examples:    `thread dispatch --thread ./inbox`,
+		Grammar:     func() cli.Command { return new(dispatchCmd) },
+		Directories: "run thread serve, or thread consume --follow, on the hosts that are to run handlers",
 	}
 }
 
@@ -41,5 +43,7 @@ func (c *dispatchCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		opts.MaxHandlers = int(n)
 	}
-	return dispatch.Run(ctx, t, opts)
+	err = dispatch.Run(ctx, t, opts)
+	a.WarnUnpopped(ctx, t)
+	return err
 }

@@ -21,6 +21,7 @@ func filterCheckVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "filter check", Args: "<where>",
 		Summary:  "Check a filter, and show what it reads",
+		Exits:    "0 the filter is valid\n2 the filter is invalid: where, and why",
 		Examples: `thread filter check "type = 'message' AND source LIKE 'external:%'"`,
 		Grammar:  func() cli.Command { return new(filterCheckCmd) },
 	}
@@ -45,6 +46,7 @@ func filterTestVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "filter test", Args: "<where>",
 		Summary:  "Count the stored events that match a filter and print the first",
+		Exits:    "0 counted, perhaps none",
 		Examples: `thread filter test --thread ./inbox "type = 'message'"`,
 		Grammar:  func() cli.Command { return new(filterTestCmd) },
 	}

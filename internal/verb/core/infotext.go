@@ -8,14 +8,21 @@ import (
 	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
+	"thread/internal/jsonform"
 )
 
 // appendInfoText appends the summary for people: the lines of T-52, and
 // after those of each consumer what is pending and how its handler is doing.
-func appendInfoText(b []byte, info engine.Info, consumers []consumer, now time.Time) []byte {
+func appendInfoText(b []byte, info engine.Info, consumers []jsonform.ConsumerState, now time.Time) []byte {
 	b = fmt.Appendf(b, "Thread: %s\nEvents: %d\nSubscriptions: %d\n", cli.Printable(info.Dir), info.EventCount, len(consumers))
 	if info.Scheduled > 0 {
 		b = fmt.Appendf(b, "Scheduled: %d (next: %s)\n", info.Scheduled, event.FormatTime(info.NextScheduled))
+	}
+	if info.Durability != "" {
+		b = fmt.Appendf(b, "Durability: %s\n", info.Durability)
+	}
+	if info.Limits != nil {
+		b = appendLimitsText(b, info.Limits)
 	}
 	for i := range consumers {
 		c := &consumers[i]
@@ -26,25 +33,42 @@ func appendInfoText(b []byte, info engine.Info, consumers []consumer, now time.T
 		if c.UpdatedAt != nil {
 			updated = cli.Printable(*c.UpdatedAt)
 		}
-		b = fmt.Appendf(b, "  - %s\n    handler: %s\n    filter:  %s\n    last_acked_id: %d\n    updated_at: %s\n",
-			cli.Printable(c.Consumer), cli.Printable(c.Handler), where, c.LastAcked, updated)
-		switch {
-		case c.pendingErr != nil:
-			b = fmt.Appendf(b, "    pending: unknown (%s)\n", cli.Printable(c.pendingErr.Error()))
-		case c.oldest != "":
-			b = fmt.Appendf(b, "    pending: %d (oldest: %s)\n", c.pending, age(c.oldest, now))
-		default:
-			b = fmt.Appendf(b, "    pending: %d\n", c.pending)
+		handler := cli.Printable(c.Subscription.Handler)
+		if c.Pull {
+			handler = "(none: thread next takes the events)"
 		}
+		b = fmt.Appendf(b, "  - %s\n    handler: %s\n    filter:  %s\n    last_acked_id: %d\n    updated_at: %s\n",
+			cli.Printable(c.Consumer), handler, where, c.LastAcked, updated)
+		switch {
+		case c.PendingErr != nil:
+			b = fmt.Appendf(b, "    pending: unknown (%s)\n", cli.Printable(c.PendingErr.Error()))
+		case c.Oldest != "":
+			b = fmt.Appendf(b, "    pending: %d (oldest: %s)\n", c.Pending, age(c.Oldest, now))
+		default:
+			b = fmt.Appendf(b, "    pending: %d\n", c.Pending)
+		}
+		b = appendLeaseText(b, &c.Lease, now)
 		b = appendDeliveryText(b, c)
-		b = appendHandlerText(b, &c.handler)
+		b = appendHandlerText(b, &c.Handler)
 	}
 	return b
 }
 
+// appendLeaseText appends what is out with thread next.
+func appendLeaseText(b []byte, l *engine.LeaseState, now time.Time) []byte {
+	if l.Number == 0 {
+		return b
+	}
+	end := "until"
+	if !l.Until.After(now) {
+		end = "lease over since"
+	}
+	return fmt.Appendf(b, "    out: delivery %d, events %d to %d (count: %d), %s %s\n", l.Number, l.First, l.Last, l.Count, end, event.FormatTime(l.Until))
+}
+
 // appendDeliveryText appends what is out of the ordinary in a consumer's
 // deliveries.
-func appendDeliveryText(b []byte, c *consumer) []byte {
+func appendDeliveryText(b []byte, c *jsonform.ConsumerState) []byte {
 	if c.Paused {
 		b = append(b, "    paused: until thread resume\n"...)
 	}
@@ -78,6 +102,9 @@ func appendHandlerText(b []byte, h *dispatch.State) []byte {
 	}
 	if h.Failures > 0 {
 		b = fmt.Appendf(b, "    failures in a row: %d\n", h.Failures)
+	}
+	if h.Unpopped {
+		b = append(b, "    popped nothing: exited 0 and left its events unread; thread consume -- CMD pops them for a command\n"...)
 	}
 	switch {
 	case h.Stalled:

@@ -9,7 +9,7 @@ import (
 
 type pauseCmd struct {
 	cli.ThreadFlags
-	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
+	Consumer cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer, as subscribed."`
 	cli.JSONFlag
 }
 
@@ -21,6 +21,7 @@ func pauseVerb() *cli.Verb {
 		Summary: "Stop delivering a consumer's events",
 		Details: `No handler is started, and consume ends with exit code 1, until thread resume.
 A running handler may finish. pop and ack by hand work as before.`,
+		Exits:    "0 paused, or was so",
 		Examples: `thread pause --thread ./inbox --consumer worker`,
 		Grammar:  func() cli.Command { return new(pauseCmd) },
 	}
@@ -30,6 +31,7 @@ func resumeVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:     "resume",
 		Summary:  "End a pause and start the handler if there is work",
+		Exits:    "0 resumed, or was not paused",
 		Examples: `thread resume --thread ./inbox --consumer worker`,
 		Grammar:  func() cli.Command { return new(resumeCmd) },
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"thread/engine"
-	"thread/filter"
 	"thread/internal/cli"
 )
 
@@ -26,29 +25,4 @@ func planText(p *engine.Plan) string {
 	fmt.Fprintf(&b, "Events: %d read, %d found\n", r.Events, r.Matched)
 	fmt.Fprintf(&b, "Transactions: %d\nTime: %.3f ms\n", r.Transactions, float64(p.Elapsed.Microseconds())/1000)
 	return b.String()
-}
-
-func printPlanJSON(a *cli.App, p *engine.Plan) error {
-	s, r := &p.Series, &p.Reads
-	return a.Out.JSON(struct {
-		Parts         []filter.Part `json:"parts"`
-		FirstID       int64         `json:"first_id"`
-		LastID        int64         `json:"last_id"`
-		CreatedFrom   *string       `json:"created_from"`
-		CreatedBefore *string       `json:"created_before"`
-		Series        int64         `json:"series_count"`
-		Asked         int64         `json:"series_asked"`
-		All           int64         `json:"series_matching"`
-		None          int64         `json:"series_not_matching"`
-		Open          int64         `json:"series_open"`
-		Blocks        int64         `json:"blocks_read"`
-		BlocksPassed  int64         `json:"blocks_passed_over"`
-		Tail          int64         `json:"tail_events"`
-		Events        int64         `json:"events_read"`
-		Matched       int64         `json:"events_found"`
-		Transactions  int64         `json:"transactions"`
-		Elapsed       int64         `json:"elapsed_us"`
-	}{p.Filter.Parts, p.FirstID, p.LastID, cli.Null(p.CreatedFrom), cli.Null(p.CreatedBefore),
-		s.Stored, s.Asked, s.All, s.None, s.Open,
-		r.Blocks, r.BlocksPassed, r.Tail, r.Events, r.Matched, r.Transactions, p.Elapsed.Microseconds()})
 }

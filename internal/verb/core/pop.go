@@ -12,9 +12,10 @@ import (
 
 type popCmd struct {
 	cli.ThreadFlags
-	Consumer    cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
-	LastEventID cli.Text `required:"" name:"last-event-id" placeholder:"N" help:"The highest id already processed, 0 for none."`
+	Consumer    cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer, as subscribed."`
+	LastEventID cli.Text `required:"" name:"last-event-id" placeholder:"EVENT" help:"The highest id already processed, 0 for none."`
 	Limit       cli.Text `placeholder:"N" help:"How many events at most (default 100)."`
+	parseFlag
 	cli.JSONFlag
 }
 
@@ -25,6 +26,7 @@ func popVerb() *cli.Verb {
 		Details: `Prints the events after --last-event-id that match the consumer's filter, one
 JSON object per line; nothing when there are none. A smaller id than before
 delivers again.`,
+		Exits: "0 the progress is stored, and what is unread is printed, perhaps nothing",
 		Examples: `thread pop --thread ./inbox --consumer worker --last-event-id 0
 thread pop --thread ./inbox --consumer worker --last-event-id 42 --limit 10`,
 		Grammar: func() cli.Command { return new(popCmd) },
@@ -55,7 +57,7 @@ func (c *popCmd) Run(ctx context.Context, a *cli.App) error {
 	if last < page.Previous {
 		a.LogWarning("pop: consumer=%s --last-event-id %d is behind the progress %d: events are delivered again", c.Consumer.Value, last, page.Previous)
 	}
-	highest, err := printEvents(a, page.Events)
+	highest, err := printEvents(a, page.Events, c.parseFlag)
 	if err == nil {
 		err = a.Out.Flush()
 	}
@@ -68,13 +70,13 @@ func (c *popCmd) Run(ctx context.Context, a *cli.App) error {
 }
 
 // printEvents prints one event per line and returns the id of the last one.
-func printEvents(a *cli.App, events iter.Seq2[event.Event, error]) (highest int64, err error) {
+func printEvents(a *cli.App, events iter.Seq2[event.Event, error], shape parseFlag) (highest int64, err error) {
 	for e, err := range events {
 		if err != nil {
 			return highest, err
 		}
 		highest = e.ID
-		if err := a.Out.Event(&e); err != nil {
+		if err := shape.show(a, &e); err != nil {
 			return highest, err
 		}
 	}

@@ -7,13 +7,12 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
-	"thread/internal/duration"
 )
 
 type pruneCmd struct {
 	cli.ThreadFlags
 	KeepLast  cli.Text `name:"keep-last" placeholder:"N" help:"Keep the newest N events."`
-	OlderThan cli.Text `name:"older-than" placeholder:"AGE" help:"Drop events older than AGE, such as 90m, 36h or 30d."`
+	OlderThan cli.Text `name:"older-than" placeholder:"TIME" help:"Drop events created before this time: 30d for so long ago, 2026-01-31, or as for peek --since."`
 	Acked     bool     `help:"Drop what every consumer has acked; nothing when there is no consumer."`
 	Force     bool     `help:"Drop events that a consumer has not acked, too."`
 	DryRun    bool     `name:"dry-run" help:"Only say what would be dropped."`
@@ -29,6 +28,7 @@ either keeps is kept, however wrong the clock is. An event that a consumer still
 waits for, or has as a dead letter, keeps all of them, and the consumer is named. Ids
 are not reused, and events*.jsonl stay as they are. The database is rewritten as by
 thread compact.`,
+		Exits: "0 dropped, or nothing was old enough\n1 unread events or dead letters are held, and there is no --force\n130 interrupted on a terminal: nothing was dropped",
 		Examples: `thread prune --thread ./inbox --acked
 thread prune --thread ./inbox --older-than 30d --keep-last 1000 --dry-run
 thread prune --thread ./inbox --keep-last 100000`,
@@ -37,7 +37,7 @@ thread prune --thread ./inbox --keep-last 100000`,
 }
 
 func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.OpenEvents(c.Thread.Value)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,11 @@ func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	done, err := t.Prune(ctx, r)
+	var done engine.Compaction
+	err = longJob(ctx, a, "nothing was dropped", func(ctx context.Context) (err error) {
+		done, err = t.Prune(ctx, r)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -74,11 +78,9 @@ func (c *pruneCmd) retention(now time.Time) (r engine.Retention, err error) {
 		r.KeepLast = &n
 	}
 	if c.OlderThan.Set {
-		age, err := duration.Parse(c.OlderThan.Value)
-		if err != nil {
-			return r, cli.UsageError(fmt.Sprintf("--older-than %q is not an age", c.OlderThan.Value), "give a number and a unit, such as 90m, 36h or 30d")
+		if r.OlderThan, err = cli.ParseTime("--older-than", c.OlderThan.Value, now, cli.Past); err != nil {
+			return r, err
 		}
-		r.OlderThan = now.Add(-age)
 	}
 	return r, nil
 }

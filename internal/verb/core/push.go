@@ -14,20 +14,23 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/dispatch"
 )
 
 type pushCmd struct {
 	cli.ThreadFlags
-	Source  cli.Text `placeholder:"NAME" help:"Who sends the event. Required without --batch."`
+	Source  cli.Text `placeholder:"SOURCE" help:"Who sends the event. Required without --batch."`
 	Type    cli.Text `placeholder:"TYPE" help:"What the event is. Required without --batch."`
-	Subtype cli.Text `placeholder:"TYPE" help:"What the event is more precisely."`
+	Subtype cli.Text `placeholder:"SUBTYPE" help:"What the event is more precisely."`
 	Content cli.Text `placeholder:"TEXT" help:"The payload, up to 64 MiB; \"\" is allowed. Required without --batch and --content-file."`
 	File    cli.Text `name:"content-file" placeholder:"FILE" help:"Read the payload from this file, - for stdin, instead of --content."`
-	Key     cli.Text `name:"dedupe-key" placeholder:"KEY" help:"Store nothing if an event was pushed with this key before, and print the first one's id."`
+	ReplyTo cli.Text `name:"reply-to" placeholder:"EVENT" help:"The event that this one answers; the content becomes a JSON object with reply_to."`
+	Key     cli.Text `name:"dedupe-key" placeholder:"TEXT" help:"Store nothing if an event was pushed with this key before, and print the first one's id."`
 	Window  cli.Text `name:"dedupe-window" placeholder:"DURATION" help:"How long a key counts (default 24h); also for dedupe_key in a batch."`
 	Delay   cli.Text `placeholder:"DURATION" help:"Push it after this time, for example 10m. It gets its id then."`
-	At      cli.Text `placeholder:"TIME" help:"Push it at this time, for example 2026-01-31T09:00:00Z, or without Z in local time."`
+	At      cli.Text `placeholder:"TIME" help:"Push it at this time: 18:00, tomorrow 09:00, 2026-01-31T09:00:00Z. Without a zone it is local time."`
 	Batch   bool     `help:"Read events from stdin, one JSON object per line with source, type, content and optionally subtype and dedupe_key."`
+	Lines   bool     `help:"Make an event of each line of stdin: its content. --source is then by default user@host, --type line."`
 	Strict  bool     `help:"Refuse text that is not valid UTF-8 instead of storing U+FFFD."`
 	Quiet   bool     `help:"Print nothing."`
 	cli.JSONFlag
@@ -42,16 +45,18 @@ whole or not at all. Printed is the id of each stored event, one per line.
 Then the handlers of the subscriptions that match are started. Bytes that are not
 valid UTF-8, and half of a surrogate pair in a batch, are stored as U+FFFD, with a
 warning that counts them: encode binary content, for example with base64.`,
+		Exits: "0 stored, and survives a loss of power; with --dedupe-key also: stored before\n1 not stored, or it may be: the message says which\n2 a line of the batch, a text that --strict refuses: nothing is stored",
 		Examples: `thread push --thread ./inbox --source self --type message --content "hello"
 thread push --thread ./inbox --source self --type record --subtype toolcall --content "$json"
 thread push --thread ./inbox --source ci --type build --content-file log.txt --dedupe-key "build-$ID"
+du -s /srv/* | thread push --thread ./inbox --lines
 thread push --thread ./copy --batch < ./inbox/events.jsonl`,
 		Grammar: func() cli.Command { return new(pushCmd) },
 	}
 }
 
 func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.OpenEvents(c.Thread.Value)
 	if err != nil {
 		return err
 	}
@@ -62,11 +67,20 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 		replaced = nil
 	}
 	drafts := BatchDrafts(a.Stdin, maxLineBytes, replaced)
+	if c.Lines {
+		if drafts, err = c.lines(a.Stdin, replaced); err != nil {
+			return err
+		}
+		c.Batch = true // but for the form of what is read
+	}
 	if !c.Batch {
 		if draft, err = c.draft(a.Stdin, replaced); err != nil {
 			return err
 		}
 		drafts = one(draft)
+	}
+	if c.ReplyTo.Set && c.Batch {
+		return cli.UsageError("--reply-to goes without --batch", "put \"reply_to\" into the content of each event")
 	}
 	if c.Key.Set && (c.Batch || c.Key.Value == "") {
 		return cli.UsageError("--dedupe-key is empty, or given with --batch", "give a key; in a batch each line has its own dedupe_key")
@@ -85,7 +99,12 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		return err
 	}
+	end := func() {}
+	if c.Batch {
+		drafts, end = batchProgress(a, drafts)
+	}
 	b, err := t.PushAll(ctx, drafts)
+	end()
 	if err != nil {
 		return err
 	}
@@ -102,6 +121,12 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 	// Before printing, so that a reader who does not read delays no handler.
 	if b.First != 0 {
 		a.NotStarted("push: the event is stored", cli.WakeAfterPush(ctx, t, b))
+		if b.Subscribed {
+			a.WarnUnpopped(ctx, t)
+		}
+		if b.Subscribed && (dispatch.StartsNobody() || t.URL() != "") {
+			defer keepLimits(ctx, t)
+		}
 	}
 	if c.Quiet {
 		return nil
@@ -131,7 +156,7 @@ func (c *pushCmd) draft(stdin io.Reader, replaced *int) (event.Draft, error) {
 		text cli.Text
 	}{{"--source", c.Source}, {"--type", c.Type}, {"--content", content}} {
 		if !f.text.Set {
-			return event.Draft{}, cli.UsageError("missing flag "+f.name, "add it, or use --batch to read events from stdin")
+			return event.Draft{}, cli.UsageError("missing flag "+f.name, "add it, or use --batch or --lines to read events from stdin")
 		}
 	}
 	d := event.Draft{Source: c.Source.Value, Type: c.Type.Value, Content: content.Value, DedupeKey: c.Key.Value}
@@ -140,6 +165,11 @@ func (c *pushCmd) draft(stdin io.Reader, replaced *int) (event.Draft, error) {
 	}
 	if replaced != nil {
 		*replaced = d.ToValidUTF8()
+	}
+	if c.ReplyTo.Set {
+		if err := c.reply(&d); err != nil {
+			return d, err
+		}
 	}
 	return d, d.Validate()
 }
@@ -229,7 +259,7 @@ func (c *pushCmd) print(ctx context.Context, a *cli.App, t *engine.Thread, b eng
 		}
 	default:
 		events := t.Events(ctx, engine.Query{After: b.First - 1, Limit: b.Last - b.First + 1})
-		if _, err := printEvents(a, events); err != nil {
+		if _, err := printEvents(a, events, parseFlag{}); err != nil {
 			return err
 		}
 	}

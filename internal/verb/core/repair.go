@@ -27,9 +27,11 @@ are no longer in use; with them the subscriptions and the progress. The index is
 rebuilt. Prints which ids were lost, and which may have been: an id that may have
 been assigned is not assigned again. The damaged directory is not changed. Exit
 code 1 when anything was, or may have been, lost.`,
+		Exits: "0 everything was saved\n1 something could not be saved: what, is printed\n130 interrupted on a terminal",
 		Examples: `thread repair --thread ./inbox --to ./inbox.new
 mv ./inbox ./inbox.damaged && mv ./inbox.new ./inbox`,
-		Grammar: func() cli.Command { return new(repairCmd) },
+		Grammar:     func() cli.Command { return new(repairCmd) },
+		Directories: "restore it from a backup of the database",
 	}
 }
 
@@ -53,7 +55,11 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 		return cli.Taken(to + "/events.jsonl")
 	}
 	a.Target = to
-	r, err := fsck.Repair(ctx, a.Dir, to)
+	var r *fsck.RepairReport
+	err = longJob(ctx, a, "nothing was saved; the damaged directory is as it was", func(ctx context.Context) (err error) {
+		r, err = fsck.Repair(ctx, a.Dir, to)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -2,22 +2,26 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
+	"thread/internal/jsonform"
 )
 
 type scheduleAddCmd struct {
 	cli.ThreadFlags
 	Name    cli.Text `required:"" placeholder:"NAME" help:"The schedule's name."`
 	When    cli.Text `required:"" placeholder:"SPEC" help:"Five cron fields (minute hour day month weekday, local time), @hourly, @daily, @weekly, @monthly, @yearly, or @every DURATION."`
-	Source  cli.Text `required:"" placeholder:"NAME" help:"Who sends the event."`
+	Source  cli.Text `required:"" placeholder:"SOURCE" help:"Who sends the event."`
 	Type    cli.Text `required:"" placeholder:"TYPE" help:"What the event is."`
-	Subtype cli.Text `placeholder:"TYPE" help:"What the event is more precisely."`
+	Subtype cli.Text `placeholder:"SUBTYPE" help:"What the event is more precisely."`
 	Content cli.Text `placeholder:"TEXT" help:"The payload (default empty)."`
 	cli.JSONFlag
 }
@@ -30,6 +34,7 @@ func scheduleAddVerb() *cli.Verb {
 		Name:    "schedule add",
 		Summary: "Push an event again and again",
 		Details: scheduleDetails,
+		Exits:   "0 stored\n1 a schedule of that name exists",
 		Examples: `thread schedule add --thread ./inbox --name tick --when "*/5 * * * *" --source cron --type tick
 thread schedule add --thread ./inbox --name poll --when "@every 30s" --source cron --type poll`,
 		Grammar: func() cli.Command { return new(scheduleAddCmd) },
@@ -37,7 +42,7 @@ thread schedule add --thread ./inbox --name poll --when "@every 30s" --source cr
 }
 
 func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.OpenEvents(c.Thread.Value)
 	if err != nil {
 		return err
 	}
@@ -51,35 +56,11 @@ func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
 	if s.Next, err = t.AddSchedule(ctx, s); err != nil {
 		return err
 	}
-	notAwaited(a, dispatch.RescheduledForever(t), nil)
+	notAwaited(a, t, dispatch.RescheduledForever(t), nil)
 	if c.JSON {
-		return a.Out.JSON(newScheduleJSON(&s))
+		return a.Out.JSON(jsonform.NewSchedule(&s))
 	}
 	return a.Out.Text("Scheduled '" + cli.Printable(s.Name) + "', first at " + event.FormatTime(s.Next) + "\n")
-}
-
-// scheduleJSON is what is planned: by a schedule, or once, then without a name.
-type scheduleJSON struct {
-	Name *string `json:"name"`
-	When *string `json:"when"`
-	plannedJSON
-}
-
-// plannedJSON is when what is pushed.
-type plannedJSON struct {
-	NextAt  string  `json:"next_at"`
-	Source  string  `json:"source"`
-	Type    string  `json:"type"`
-	Subtype *string `json:"subtype"`
-	Content string  `json:"content"`
-}
-
-func newScheduleJSON(s *engine.Schedule) scheduleJSON {
-	return scheduleJSON{&s.Name, &s.Spec, newPlannedJSON(s.Next, &s.Draft)}
-}
-
-func newPlannedJSON(at time.Time, d *event.Draft) plannedJSON {
-	return plannedJSON{event.FormatTime(at), d.Source, d.Type, d.Subtype, d.Content}
 }
 
 type scheduleListCmd struct {
@@ -92,7 +73,10 @@ func scheduleListVerb() *cli.Verb {
 		Name:    "schedule list",
 		Summary: "Show what is scheduled",
 		Details: `Schedules by name, then the events of push --delay and --at in the order of
-time.`,
+time, with the id that thread schedule cancel takes for a name and once for the times.
+Columns are name, times, next time, source, type and content; on a terminal aligned and
+cut to its width, elsewhere whole and with a tab in between.`,
+		Exits:    "0 listed, perhaps none",
 		Examples: `thread schedule list --thread ./inbox`,
 		Grammar:  func() cli.Command { return new(scheduleListCmd) },
 	}
@@ -112,13 +96,18 @@ func (c *scheduleListCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	table := cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Least: []int{6, 9, 12, 8, 6}}
+	table.Header("NAME", "WHEN", "NEXT", "SOURCE", "TYPE", "CONTENT")
+	row := func(name, when string, at time.Time, d *event.Draft) error {
+		return table.Row(cli.Printable(name), cli.Printable(when), event.FormatTime(at), cli.Printable(d.Source),
+			cli.Printable(typeOf(&event.Event{Type: d.Type, Subtype: d.Subtype})), cli.Printable(d.Content))
+	}
 	for i := range schedules {
 		s := &schedules[i]
 		if c.JSON {
-			err = a.Out.JSON(newScheduleJSON(s))
+			err = a.Out.JSON(jsonform.NewSchedule(s))
 		} else {
-			err = a.Out.Text(fmt.Sprintf("%s  %s: %s from %s, next at %s\n", cli.Printable(s.Name), cli.Printable(s.Spec),
-				cli.Printable(s.Draft.Type), cli.Printable(s.Draft.Source), event.FormatTime(s.Next)))
+			err = row(s.Name, specText(s.Spec), s.Next, &s.Draft)
 		}
 		if err != nil {
 			return err
@@ -126,15 +115,65 @@ func (c *scheduleListCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	for _, d := range delayed {
 		if c.JSON {
-			err = a.Out.JSON(scheduleJSON{plannedJSON: newPlannedJSON(d.At, &d.Draft)})
+			err = a.Out.JSON(jsonform.NewDelayed(&d))
 		} else {
-			err = a.Out.Text(fmt.Sprintf("once: %s from %s at %s\n", cli.Printable(d.Draft.Type), cli.Printable(d.Draft.Source), event.FormatTime(d.At)))
+			err = row(strconv.FormatInt(d.ID, 10), "once", d.At, &d.Draft)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return table.Flush()
+}
+
+// specText returns a stored spec for people: @every 7d, which is stored as 168h0m0s.
+func specText(spec string) string {
+	text, ok := strings.CutPrefix(spec, "@every ")
+	if d, err := time.ParseDuration(text); ok && err == nil && d >= 24*time.Hour && d.String() == text {
+		return "@every " + cli.DurationText(d)
+	}
+	return spec
+}
+
+type scheduleCancelCmd struct {
+	cli.ThreadFlags
+	cli.JSONFlag
+
+	ID cli.Text `arg:"" name:"id" help:"The delayed id, as push printed it."`
+}
+
+func scheduleCancelVerb() *cli.Verb {
+	return &cli.Verb{
+		Name: "schedule cancel", Args: "<id>",
+		Summary:  "Cancel an event of push --delay or --at",
+		Details:  `Its time must not have come. thread schedule list shows the ids.`,
+		Exits:    "0 cancelled\n1 no delayed event waits with that id",
+		Examples: `thread schedule cancel --thread ./inbox 3`,
+		Grammar:  func() cli.Command { return new(scheduleCancelCmd) },
+	}
+}
+
+func (c *scheduleCancelCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.Open(c.Thread.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	id, ok := cli.ParseNumber(c.ID.Value)
+	if !ok || id == 0 {
+		return cli.UsageError("the id "+cli.ShellWord(c.ID.Value)+" is not a number from 1", "see thread schedule list for the ids; a schedule that repeats goes with thread schedule remove --name")
+	}
+	if err := t.Cancel(ctx, id); errors.Is(err, engine.ErrNoDelayed) {
+		return cli.LogicError(fmt.Sprintf("no delayed event waits with the id %d", id), "see thread schedule list --thread "+cli.ShellWord(a.Dir)+"; if its time has come it is an event now")
+	} else if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.Out.JSON(struct {
+			Delayed int64 `json:"delayed_id"`
+		}{id})
+	}
+	return a.Out.Text(fmt.Sprintf("Cancelled delayed event %d\n", id))
 }
 
 type scheduleRemoveCmd struct {
@@ -148,6 +187,7 @@ func scheduleRemoveVerb() *cli.Verb {
 		Name:     "schedule remove",
 		Summary:  "Remove a schedule",
 		Details:  `The events that it has pushed stay.`,
+		Exits:    "0 removed\n1 there is no such schedule",
 		Examples: `thread schedule remove --thread ./inbox --name tick`,
 		Grammar:  func() cli.Command { return new(scheduleRemoveCmd) },
 	}

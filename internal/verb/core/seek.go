@@ -7,13 +7,12 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
-	"thread/internal/duration"
 )
 
 type seekCmd struct {
 	cli.ThreadFlags
-	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
-	To       cli.Text `required:"" placeholder:"WHERE" help:"beginning, end, the id of the last event that counts as processed, or a time: then the first event at or after it comes next."`
+	Consumer cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer, as subscribed."`
+	To       cli.Text `required:"" placeholder:"POSITION" help:"beginning, end, the id of the last event that counts as processed, or a time, as for peek --since: then the first event at or after it comes next."`
 	cli.JSONFlag
 }
 
@@ -23,8 +22,9 @@ func seekVerb() *cli.Verb {
 		Summary: "Move a consumer's position forward or back",
 		Details: `The events after that position are delivered (again). An id means the same as in pop
 and ack: everything up to it is processed. A time is for example 2026-03-18,
-2026-03-18T10:30:00Z (UTC without a zone), or 90m for that long ago. Failed
-attempts are forgotten, dead letters stay.`,
+18:00, 2026-03-18T10:30:00Z, or 90m for that long ago; without a zone it is local
+time. Failed attempts are forgotten, dead letters stay.`,
+		Exits: "0 the position is stored",
 		Examples: `thread seek --thread ./inbox --consumer worker --to beginning
 thread seek --thread ./inbox --consumer worker --to 41
 thread seek --thread ./inbox --consumer worker --to 2026-03-18T10:30:00Z
@@ -87,24 +87,10 @@ func parsePlace(flag, s string, times bool) (place, error) {
 	if !times {
 		return place{}, cli.UsageError(fmt.Sprintf("%s %q is not beginning, end, or an id", flag, s), "give one of them")
 	}
-	at, err := parseTime(flag, s)
+	at, err := cli.ParseTime(flag, s, time.Now(), cli.Past)
 	if err != nil {
 		return place{}, cli.UsageError(fmt.Sprintf("%s %q is not beginning, end, an id, or a time", flag, s),
-			"give one of them; a time is for example 2026-03-18T10:30:00Z, or 90m for that long ago")
+			"give one of them; a time is "+cli.TimeHelp)
 	}
 	return place{at: at}, nil
-}
-
-// parseTime reads a day, a day with a time, in UTC unless it says otherwise, or a
-// duration, which is that long ago.
-func parseTime(flag, s string) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
-		if t, err := time.Parse(layout, s); err == nil {
-			return t, nil
-		}
-	}
-	if d, err := duration.Parse(s); err == nil {
-		return time.Now().Add(-d), nil
-	}
-	return time.Time{}, cli.UsageError(fmt.Sprintf("%s %q is not a time", flag, s), "give for example 2026-03-18, 2026-03-18T10:30:00Z, or 90m for that long ago")
 }

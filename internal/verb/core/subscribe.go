@@ -3,51 +3,67 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/duration"
 )
 
 type subscribeCmd struct {
 	cli.ThreadFlags
-	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer's name, any text up to 4096 bytes."`
+	Consumer cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer's name, any text up to 4096 bytes."`
 	Handler  cli.Text `placeholder:"CMD" help:"The command, run by sh -c when a matching event is unread. Required without --replace."`
 	Filter   cli.Text `placeholder:"WHERE" help:"Only events that match, for example \"type = 'message'\"; without it all."`
+	cli.SeriesFlags
 	Timeout  cli.Text `placeholder:"DURATION" help:"End the handler after this time, for example 90s or 10m; without it never."`
-	Lane     cli.Text `placeholder:"NAME" help:"The lane in which thread serve runs the handler: main, cron, subagent or one of your own (default main)."`
+	Lane     cli.Text `placeholder:"LANE" help:"The lane in which thread serve runs the handler: main, cron, subagent or one of your own (default main)."`
+	Warn     cli.Text `name:"warn-after" placeholder:"DURATION" help:"How long the handler, or a delivery of thread consume --parallel, waits for its turn in the lane until thread serve warns (default 2s; 0 warns always)."`
+	Pull     bool     `help:"Without a handler: nothing is started, and thread next takes the events."`
+	Attempts cli.Text `name:"max-attempts" placeholder:"N" help:"With --pull: how many failures, or leases that ran out, make an event a dead letter (default 5)."`
 	Session  cli.Text `hidden:""` // refused in words
 	Parallel cli.Text `placeholder:"N" help:"How many deliveries thread consume has out at once in the handler, at most; 0 for one after the other."`
-	Key      cli.Text `placeholder:"KEY" help:"With --parallel: events with the same source, type, subtype or JSON path such as $.chat.id stay in order."`
+	Key      cli.Text `placeholder:"FIELD" help:"With --parallel: events with the same source, type, subtype or JSON path such as $.chat.id stay in order."`
 	Ack      cli.Text `placeholder:"on-success" help:"With on-success, a handler that exits 0 acks what it popped."`
-	From     cli.Text `placeholder:"WHERE" help:"Where to begin: beginning, end, or the id of the last event that counts as processed. Without it after what was acked before."`
+	From     cli.Text `placeholder:"POSITION" help:"Where to begin: beginning, end, or the id of the last event that counts as processed. Without it after what was acked before."`
 	Replace  bool     `help:"Change a subscription that exists, in what is given, and keep its position."`
 	cli.JSONFlag
+	Command []string `arg:"" optional:"" name:"cmd" help:"With -- before it: short for --handler \"thread consume -- CMD ARGS\"."`
 }
 
 func subscribeVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:    "subscribe",
+		Args:    "[-- CMD ARGS...]",
 		Summary: "Run a command when events arrive",
 		Details: `The handler finds THREAD_DIR, THREAD_CONSUMER and THREAD_LAST_ACKED_ID in its
 environment. It is expected to pop until nothing is left; it never runs twice at
 the same time for one consumer. Progress is what it passes to pop, or with --ack
 on-success also the last event it popped before it ended with 0. thread consume
-does all of this for a command that handles one event or a batch.
---replace keeps what is not given; --filter "" takes the filter away.`,
+does all of this for a command that handles one event or a batch, and -- CMD ARGS
+stands for the handler that runs it so.
+--replace keeps what is not given; --filter "" takes the filter away.
+--source, --type, --subtype and --filter are one filter, and replace it as one.`,
+		Exits: "0 subscribed, or with --replace changed\n1 the consumer exists, and there is no --replace; a handler for a consumer while a delivery of thread next is out",
 		Examples: `thread subscribe --thread ./inbox --consumer worker --handler "./work.sh"
 thread subscribe --thread ./inbox --consumer chat --handler "agent run admin" --filter "type = 'message' AND source <> 'self'"
 thread subscribe --thread ./inbox --consumer worker --handler "thread consume -- ./worker" --from end
+thread subscribe --thread ./inbox --consumer worker -- ./worker --quiet
+thread subscribe --thread ./inbox --consumer nightly --pull
 thread subscribe --thread ./inbox --consumer worker --replace --filter "type = 'order'"`,
 		Grammar: func() cli.Command { return new(subscribeCmd) },
 	}
 }
 
 func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
+	if err := c.consumed(); err != nil {
+		return err
+	}
 	// A flag that is missing comes before what the directory is (T-18).
-	if c.Handler.Value == "" && (c.Handler.Set || !c.Replace) {
-		return cli.UsageError("--handler is missing or empty", "give the command to run")
+	if err := c.checkHandler(); err != nil {
+		return err
 	}
 	t, err := a.OpenFor(c.Thread.Value, c.Consumer.Value)
 	if err != nil {
@@ -76,7 +92,7 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 				s = *stored
 			})
 		}
-		if errors.Is(err, engine.ErrNoSubscription) && c.Handler.Set {
+		if errors.Is(err, engine.ErrNoSubscription) && (c.Handler.Set || c.Pull) {
 			err = tx.Subscribe(s)
 		}
 		if err == nil && from != nil {
@@ -88,6 +104,9 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	startHandlers(ctx, a, t, "subscribe", s.Consumer)
+	if t.URL() != "" && !s.Pull {
+		a.Warn("no push starts the handler of a thread in PostgreSQL: run thread serve --thread URL on the hosts that are to, or thread consume --consumer %s --follow -- CMD", cli.ShellWord(s.Consumer))
+	}
 	if !c.JSON {
 		return a.Out.Text("Subscribed consumer '" + cli.Printable(s.Consumer) + "'\n")
 	}
@@ -98,10 +117,42 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 	}{s.Consumer, s.Handler, s.Filter})
 }
 
+// consumed makes a handler of a command behind --.
+func (c *subscribeCmd) consumed() error {
+	switch {
+	case len(c.Command) == 0:
+		return nil
+	case c.Command[0] == "":
+		return cli.UsageError("the command behind -- is empty", "name a program, for example thread subscribe --consumer worker -- ./worker")
+	case c.Handler.Set || c.Pull || c.Ack.Set:
+		return cli.UsageError("a command behind -- goes without --handler, --pull and --ack", "give one of them: thread consume acks what CMD has processed")
+	}
+	c.Handler = cli.Text{Value: "thread consume --", Set: true}
+	for _, word := range c.Command {
+		c.Handler.Value += " " + cli.ShellWord(word)
+	}
+	return nil
+}
+
+// checkHandler says what is wrong with the flags about who gets the events.
+func (c *subscribeCmd) checkHandler() error {
+	switch {
+	case c.Pull && c.Handler.Set:
+		return cli.UsageError("--pull and --handler exclude each other", "give one of them")
+	case c.Pull && (c.Timeout.Set || c.Ack.Set || c.Lane.Set || c.Warn.Set || c.Parallel.Set || c.Key.Set):
+		return cli.UsageError("--pull goes without --timeout, --ack, --lane, --warn-after, --parallel and --key", "leave them out: they are about a handler")
+	case c.Attempts.Set && !c.Pull:
+		return cli.UsageError("--max-attempts needs --pull", "in a handler, give it to thread consume")
+	case c.Handler.Value == "" && !c.Pull && (c.Handler.Set || !c.Replace):
+		return cli.UsageError("--handler is missing or empty", "give the command to run")
+	}
+	return nil
+}
+
 // change returns what the flags change of a subscription.
 func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 	if c.Session.Set {
-		return nil, cli.UsageError("--session is not supported: a consumer is one session, as handlers pop by a single last_acked_id", "subscribe a consumer with a --filter for each conversation, see docs/SERVE.md")
+		return nil, cli.UsageError("--session is not known: what belongs to one conversation is told by a key", "add --parallel N --key source, or --key '$.chat.id' for a member of the content, and thread consume as the handler, see docs/CONSUME.md")
 	}
 	var timeout time.Duration
 	if c.Timeout.Set {
@@ -110,8 +161,20 @@ func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 			return nil, err
 		}
 	}
+	var warn *time.Duration // nil: the default
+	if c.Warn.Value != "" {
+		d, err := duration.Parse(c.Warn.Value)
+		if err != nil {
+			return nil, cli.UsageError(fmt.Sprintf("--warn-after %q is not a duration", c.Warn.Value), "give for example 500ms, 90s or 0")
+		}
+		warn = &d
+	}
 	if c.Ack.Set && c.Ack.Value != "on-success" {
 		return nil, cli.UsageError("--ack \""+c.Ack.Value+"\" is not known", "use --ack on-success, or leave it out")
+	}
+	where, err := c.Where(c.Filter.Value)
+	if err != nil {
+		return nil, err
 	}
 	parallel, err := parseParallel(c.Parallel)
 	if err != nil {
@@ -119,6 +182,12 @@ func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 	}
 	if err := checkKey(c.Key.Value); err != nil {
 		return nil, err
+	}
+	var attempts int64
+	if c.Attempts.Set {
+		if attempts, err = parseCount("--max-attempts", c.Attempts.Value); err != nil {
+			return nil, err
+		}
 	}
 	if c.Key.Value != "" && !c.Parallel.Set && !c.Replace {
 		return nil, cli.UsageError("--key needs --parallel", "add --parallel N")
@@ -130,14 +199,23 @@ func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 		if c.Key.Set {
 			s.Key = c.Key.Value
 		}
-		if c.Handler.Set {
-			s.Handler = c.Handler.Value
+		if c.Pull && !s.Pull {
+			*s = engine.Subscription{Consumer: s.Consumer, Filter: s.Filter, Paused: s.Paused, Pull: true, Handler: engine.PullHandler}
 		}
-		if c.Filter.Set {
-			s.Filter = event.Text(c.Filter.Value)
+		if c.Attempts.Set {
+			s.MaxAttempts = attempts
+		}
+		if c.Handler.Set {
+			s.Handler, s.Pull, s.MaxAttempts = c.Handler.Value, false, 0
+		}
+		if c.Filter.Set || c.Given() {
+			s.Filter = event.Text(where)
 		}
 		if c.Timeout.Set {
 			s.Timeout = timeout
+		}
+		if c.Warn.Set {
+			s.WarnAfter = warn
 		}
 		if c.Ack.Set {
 			s.AckOnSuccess = true

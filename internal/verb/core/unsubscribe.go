@@ -8,7 +8,7 @@ import (
 
 type unsubscribeCmd struct {
 	cli.ThreadFlags
-	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer, as subscribed."`
+	Consumer cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer, as subscribed."`
 }
 
 func unsubscribeVerb() *cli.Verb {
@@ -16,6 +16,7 @@ func unsubscribeVerb() *cli.Verb {
 		Name:     "unsubscribe",
 		Summary:  "Remove a subscription",
 		Details:  "The consumer's progress is kept: when it subscribes again, it continues.",
+		Exits:    "0 removed; the progress stays",
 		Examples: `thread unsubscribe --thread ./inbox --consumer worker`,
 		Grammar:  func() cli.Command { return new(unsubscribeCmd) },
 	}

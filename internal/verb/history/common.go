@@ -29,7 +29,10 @@ func with(ctx context.Context, a *cli.App, dir cli.Text, fn func(h *history.Hist
 	if err := a.SetDir("--thread", dir.Value); err != nil {
 		return err
 	}
-	h, err := history.Open(ctx, a.Dir)
+	if err := a.RefuseHistory(); err != nil {
+		return err
+	}
+	h, err := history.Open(ctx, a.Dir, history.WithLog(func(r history.Record) { a.LogInfo(r.LogLine()) }))
 	if err != nil {
 		return err
 	}
@@ -62,6 +65,9 @@ func (c *runFlags) attach(h *history.History) (*history.Run, error) {
 		text = os.Getenv(envAttempt)
 	}
 	if text == "" {
+		if consumer := os.Getenv("THREAD_CONSUMER"); consumer != "" && id == os.Getenv(envRun) {
+			return h.AttachHandler(id, consumer), nil
+		}
 		return h.Attach(id, 0), nil
 	}
 	n, ok := cli.ParseNumber(text)
@@ -117,6 +123,26 @@ func put(a *cli.App, asJSON bool, row history.Row, text string) error {
 	}
 	a.Out.Buf = append(b, '\n')
 	return a.Out.More()
+}
+
+// tableOnTerminal returns a table with those columns where it is seen, nil elsewhere: a
+// line for each row is what scripts read. The columns are no narrower than least.
+func tableOnTerminal(a *cli.App, json bool, least []int, columns ...string) *cli.Table {
+	width := cli.TableColumns(a.Out.W)
+	if json || width == 0 {
+		return nil
+	}
+	t := &cli.Table{Out: &a.Out, Columns: width, Least: least}
+	t.Header(columns...)
+	return t
+}
+
+// printable makes cells of a table of texts.
+func printable(cells ...string) []string {
+	for i := range cells {
+		cells[i] = cli.Printable(cells[i])
+	}
+	return cells
 }
 
 // line joins what is not empty, printable.

@@ -16,6 +16,7 @@ func errorWords(a *cli.App) []cli.Rule {
 		{Is: history.ErrState, Code: 1, Fix: "only runs that have failed or timed out are requeued"},
 		{Is: history.ErrActive, Code: 1, Fix: "queue it with thread run enqueue, or end the other one first"},
 		{Is: history.ErrNoneReady, Code: 1, Fix: "queue one with thread run enqueue, or wait with --wait"},
+		{Is: history.ErrOwner, Code: 1, Fix: "run it as that account, or as root"},
 		{Is: history.ErrLimit, Code: 1, Fix: "wait, or change the limit with thread history limit"},
 		{Is: history.ErrCancelled, Code: cancelledCode, Fix: "end it with thread run end --status cancelled"},
 	}

@@ -11,12 +11,11 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"time"
-	"unicode/utf8"
 
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/pipe"
 )
 
 // keptBytes is how much of a command's output is kept: the last so many bytes.
@@ -48,6 +47,7 @@ the last 16 KiB that it printed. The exit code is that of CMD. Signals are passe
 on. CMD finds THREAD_DIR, THREAD_RUN_ID and THREAD_SESSION_ID in its environment, so
 that thread run step and thread message add in it need no flags. When this process
 dies, thread run recover knows at once.`,
+		Exits: "0 CMD has exited 0; otherwise its own exit code\n1 CMD cannot be started, or the run not recorded\n124 --timeout was over",
 		Examples: `thread run exec --thread ./inbox --agent coder -- ./agent.sh "fix the tests"
 thread run exec --thread ./inbox --timeout 10m -- make test`,
 		Errors: errorWords, Grammar: func() cli.Command { return new(runExecCmd) },
@@ -95,11 +95,11 @@ type job struct {
 	noOutput       bool
 
 	step history.StepRow
-	out  tail
+	out  pipe.Tail
 }
 
 func (c *commandFlags) job(a *cli.App) (j *job, err error) {
-	j = &job{a: a, command: c.Command, noOutput: c.NoOutput}
+	j = &job{a: a, command: c.Command, noOutput: c.NoOutput, out: pipe.Tail{Most: keptBytes}}
 	if c.Timeout.Set {
 		if j.timeout, err = cli.ParseDuration("--timeout", c.Timeout.Value); err != nil {
 			return nil, err
@@ -217,7 +217,7 @@ func (j *job) finish(ctx context.Context, _ *history.History, r *history.Run, cm
 		end = history.End{Status: history.Cancelled, ErrorCode: "cancelled", ErrorMessage: how}
 	case code != 0:
 		end = history.End{Status: history.Failed, ErrorCode: "exit", ErrorMessage: how}
-		if last := j.out.lastLine(); last != "" {
+		if last := lastLine(&j.out); last != "" {
 			end.ErrorMessage += ": " + last
 		}
 	}
@@ -235,8 +235,8 @@ func (j *job) finish(ctx context.Context, _ *history.History, r *history.Run, cm
 // ended returns what stores the step anew, with its output.
 func (j *job) ended(status string, code int) func(tx *history.Tx) error {
 	return func(tx *history.Tx) error {
-		text, cut := j.out.text()
-		output := map[string]any{"exit_code": code, "output": text, "output_bytes": j.out.size()}
+		text, cut := j.out.Text()
+		output := map[string]any{"exit_code": code, "output": text, "output_bytes": j.out.Size()}
 		if cut {
 			output["truncated"] = true
 		}
@@ -283,49 +283,10 @@ outer:
 	return out
 }
 
-// tail keeps the last of what is written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-	n  int64
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.n += int64(len(p))
-	t.b = append(t.b, p...)
-	if len(t.b) > 4*keptBytes {
-		t.b = append(t.b[:0], t.b[len(t.b)-keptBytes:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) size() int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.n
-}
-
-// text returns the last keptBytes, from the start of a letter, and whether there was
-// more.
-func (t *tail) text() (string, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	b := t.b
-	if len(b) > keptBytes {
-		b = b[len(b)-keptBytes:]
-		for len(b) > 0 && !utf8.RuneStart(b[0]) {
-			b = b[1:]
-		}
-	}
-	return valid(string(b)), int64(len(b)) < t.n
-}
-
 // lastLine returns the last line that is not blank, cut to a length that a list can
 // show.
-func (t *tail) lastLine() string {
-	text, _ := t.text()
+func lastLine(t *pipe.Tail) string {
+	text, _ := t.Text()
 	text = strings.TrimSpace(text)
 	text = strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 	if r := []rune(text); len(r) > 200 {

@@ -24,12 +24,12 @@ func recorded(ctx context.Context, h *history.History, id string) string {
 type newRun struct {
 	cli.ThreadFlags
 	ID        cli.Text `name:"id" placeholder:"ID" help:"Its id; a new one without it."`
-	Session   cli.Text `placeholder:"ID" help:"The session; by default that of the run in whose command this stands."`
+	Session   cli.Text `placeholder:"SESSION" help:"The session; by default that of the run in whose command this stands."`
 	Parent    cli.Text `placeholder:"RUN" help:"The run that starts it; by default the one in THREAD_RUN_ID."`
-	Trigger   cli.Text `placeholder:"TYPE" help:"What started it: message, manual_action, api_action, hook or system."`
+	Trigger   cli.Text `placeholder:"KIND" help:"What started it: message, manual_action, api_action, hook or system."`
 	Ref       cli.Text `placeholder:"REF" help:"Which message, action or hook that was."`
 	Initiator cli.Text `placeholder:"REF" help:"Who it is for; by default the subject of the session."`
-	Agent     cli.Text `placeholder:"NAME" help:"The agent; by default that of the session."`
+	Agent     cli.Text `placeholder:"AGENT" help:"The agent; by default that of the session."`
 	Metadata  cli.Text `placeholder:"JSON" help:"More about it, as an object."`
 	Trace     cli.Text `name:"traceparent" placeholder:"ID" help:"The trace that it belongs to, as the W3C writes it; by default that in TRACEPARENT."`
 	Request   cli.Text `name:"request-id" placeholder:"ID" help:"The request that it belongs to; by default that in THREAD_REQUEST_ID."`
@@ -84,6 +84,7 @@ func runStartVerb() *cli.Verb {
 		Details: `For a program that records its own steps; thread run exec does it around a command.
 Whoever has started a run says that it lives, with thread run beat or with any
 write, at least every 15 s: recovery ends what is silent for longer.`,
+		Exits: "0 recorded\n1 over a limit",
 		Examples: `R=$(thread run start --thread ./inbox --session S --trigger message --ref 42 --agent coder)
 thread run end --thread ./inbox --status completed "$R"`,
 		Errors: errorWords, Grammar: func() cli.Command { return new(runStartCmd) },
@@ -117,6 +118,7 @@ func runEnqueueVerb() *cli.Verb {
 		Name: "run enqueue", Summary: "Queue a run for thread run work and print its id",
 		Details: `Runs of one session are started one at a time, in the order in which they were
 queued.`,
+		Exits: "0 queued\n1 over a limit",
 		Examples: `thread run enqueue --thread ./inbox --session S --trigger message --ref 42
 thread run work --thread ./inbox -- ./agent.sh`,
 		Errors: errorWords, Grammar: func() cli.Command { return new(runEnqueueCmd) },
@@ -147,6 +149,7 @@ func runNextVerb() *cli.Verb {
 		Name: "run next", Summary: "Take the oldest run that is ready, and print its id",
 		Details: `The run is running then, and whoever took it ends it. No two callers get the same.
 Exit code 1 says that none is ready.`,
+		Exits:    "0 taken\n1 none is ready",
 		Examples: `thread run next --thread ./inbox --wait --json`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runNextCmd) },
 	}

@@ -66,6 +66,7 @@ type runStepCmd struct {
 func runStepVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run step", Args: "[run]", Summary: "Record a step of a run and print its id",
+		Exits:    "0 recorded\n1 there is no such run, or it has ended",
 		Examples: `thread run step --thread ./inbox --type model_call --input request.json --output response.json "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runStepCmd) },
 	}
@@ -110,9 +111,9 @@ func (c *runStepCmd) Run(ctx context.Context, a *cli.App) error {
 
 type runToolCmd struct {
 	runFlags
-	Source   cli.Text `placeholder:"TYPE" help:"Where the tool comes from: native, action, skill or tool (default tool)."`
+	Source   cli.Text `placeholder:"KIND" help:"Where the tool comes from: native, action, skill or tool (default tool)."`
 	Name     cli.Text `placeholder:"NAME" help:"The tool."`
-	Step     cli.Text `placeholder:"ID" help:"The step that it belongs to."`
+	Step     cli.Text `placeholder:"STEP" help:"The step that it belongs to."`
 	Request  cli.Text `placeholder:"FILE" help:"What it was called with, as JSON; - for stdin."`
 	Response cli.Text `placeholder:"FILE" help:"What it answered, as JSON."`
 	Took     cli.Text `placeholder:"DURATION" help:"How long it took."`
@@ -122,6 +123,7 @@ type runToolCmd struct {
 func runToolVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run tool", Args: "[run]", Summary: "Record a call of a tool and print its id",
+		Exits:    "0 recorded\n1 there is no such run, or it has ended",
 		Examples: `thread run tool --thread ./inbox --name shell --source native --request call.json --took 120ms "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runToolCmd) },
 	}
@@ -175,6 +177,7 @@ type runHookCmd struct {
 func runHookVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run hook", Args: "[run]", Summary: "Record a run of a hook and print its id",
+		Exits:    "0 recorded\n1 there is no such run, or it has ended",
 		Examples: `thread run hook --thread ./inbox --name redact --event before_model_call --patch patch.json "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runHookCmd) },
 	}
@@ -207,7 +210,7 @@ func (c *runHookCmd) Run(ctx context.Context, a *cli.App) error {
 type runActionCmd struct {
 	runFlags
 	Name   cli.Text `placeholder:"NAME" help:"The action."`
-	Caller cli.Text `placeholder:"TYPE" help:"Who called it."`
+	Caller cli.Text `placeholder:"KIND" help:"Who called it."`
 	Input  cli.Text `placeholder:"FILE" help:"What went in, as JSON; - for stdin."`
 	Output cli.Text `placeholder:"FILE" help:"What came out, as JSON."`
 	times
@@ -216,6 +219,7 @@ type runActionCmd struct {
 func runActionVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run action", Args: "[run]", Summary: "Record a run of an action and print its id",
+		Exits:    "0 recorded\n1 there is no such run, or it has ended",
 		Examples: `thread run action --thread ./inbox --name deploy --caller user --input in.json "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runActionCmd) },
 	}
@@ -257,6 +261,7 @@ type runArtifactCmd struct {
 func runArtifactVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run artifact", Args: "[run]", Summary: "Record what a run has made and print its id",
+		Exits:    "0 recorded\n1 there is no such run, or it has ended",
 		Examples: `thread run artifact --thread ./inbox --type file --path report.md "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runArtifactCmd) },
 	}

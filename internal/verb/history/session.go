@@ -13,16 +13,17 @@ type sessionStartCmd struct {
 	cli.ThreadFlags
 	ID          cli.Text `name:"id" placeholder:"ID" help:"Its id; a new one without it."`
 	Subject     cli.Text `placeholder:"REF" help:"Who it is for, in the words of your own system."`
-	Agent       cli.Text `placeholder:"NAME" help:"The agent."`
+	Agent       cli.Text `placeholder:"AGENT" help:"The agent."`
 	Title       cli.Text `placeholder:"TEXT" help:"A title."`
 	AuthContext cli.Text `name:"auth-context" placeholder:"JSON" help:"What your own system has to remember about who asks. No credentials."`
-	Workspace   cli.Text `placeholder:"ID" help:"Another workspace than that of the directory."`
+	Workspace   cli.Text `placeholder:"WORKSPACE" help:"Another workspace than that of the directory."`
 	cli.JSONFlag
 }
 
 func sessionStartVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "session start", Summary: "Start a session and print its id",
+		Exits:    "0 started\n1 the session exists",
 		Examples: `thread session start --thread ./inbox --subject user:7 --agent coder`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionStartCmd) },
 	}
@@ -47,7 +48,7 @@ type sessionListCmd struct {
 	cli.ThreadFlags
 	Subject   cli.Text `placeholder:"REF" help:"Only those for this subject."`
 	Status    cli.Text `placeholder:"STATUS" help:"Only those of this status, by their last change."`
-	Workspace cli.Text `placeholder:"ID" help:"Only those of that other workspace."`
+	Workspace cli.Text `placeholder:"WORKSPACE" help:"Only those of that other workspace."`
 	Limit     cli.Text `placeholder:"N" help:"At most so many."`
 	cli.JSONFlag
 }
@@ -55,6 +56,7 @@ type sessionListCmd struct {
 func sessionListVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "session list", Summary: "List sessions, newest first",
+		Exits:    "0 listed, perhaps none",
 		Examples: `thread session list --thread ./inbox --subject user:7 --limit 10`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionListCmd) },
 	}
@@ -65,14 +67,23 @@ func (c *sessionListCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	table := tableOnTerminal(a, c.JSON, []int{8, 6, 6, 8, 19, 19, 8}, "SESSION", "STATUS", "AGENT", "SUBJECT", "CREATED", "LAST RUN", "TITLE")
 	return with(ctx, a, c.Thread, func(h *history.History) error {
 		for s, err := range h.Sessions(ctx, history.Query{Subject: c.Subject.Value, Status: c.Status.Value, Workspace: c.Workspace.Value, Limit: limit}) {
 			if err != nil {
 				return err
 			}
-			if err := put(a, c.JSON, &s, sessionLine(&s)); err != nil {
+			if table != nil {
+				err = table.Row(printable(s.ID, s.Status, s.ActiveAgentName, s.SubjectRef, at(s.CreatedAt), at(s.LastRunAt), s.Title)...)
+			} else {
+				err = put(a, c.JSON, &s, sessionLine(&s))
+			}
+			if err != nil {
 				return err
 			}
+		}
+		if table != nil {
+			return table.Flush()
 		}
 		return nil
 	})
@@ -92,6 +103,7 @@ func sessionShowVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "session show", Args: "<session>", Summary: "Show a session with its messages and runs",
 		Details:  `With --json only the row of the session; its messages and runs have lists of their own.`,
+		Exits:    "0 shown\n1 there is no such session",
 		Examples: `thread session show --thread ./inbox S`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionShowCmd) },
 	}
@@ -137,6 +149,7 @@ func sessionDeleteVerb() *cli.Verb {
 		Name: "session delete", Args: "<session>", Summary: "Delete a session with its messages and runs",
 		Details: `All of it goes in one commit. The history events of the rows stay in the log until
 thread history prune drops them.`,
+		Exits:    "0 deleted\n1 there is no such session, or a run of it has not ended",
 		Examples: `thread session delete --thread ./inbox S`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionDeleteCmd) },
 	}
@@ -156,11 +169,11 @@ func (c *sessionDeleteCmd) Run(ctx context.Context, a *cli.App) error {
 
 type messageAddCmd struct {
 	cli.ThreadFlags
-	Session     cli.Text `placeholder:"ID" help:"The session; by default that in THREAD_SESSION_ID."`
+	Session     cli.Text `placeholder:"SESSION" help:"The session; by default that in THREAD_SESSION_ID."`
 	Role        cli.Text `required:"" placeholder:"ROLE" help:"user, assistant, tool or system."`
 	Content     cli.Text `placeholder:"TEXT" help:"The content as plain text."`
 	ContentFile cli.Text `name:"content-file" placeholder:"FILE" help:"The content as JSON, a string or an array of parts; - for stdin."`
-	RunID       cli.Text `name:"run" placeholder:"ID" help:"The run that it belongs to; by default that in THREAD_RUN_ID."`
+	RunID       cli.Text `name:"run" placeholder:"RUN" help:"The run that it belongs to; by default that in THREAD_RUN_ID."`
 	Attempt     cli.Text `placeholder:"N" help:"The attempt of the run, as of thread run step."`
 	ID          cli.Text `name:"id" placeholder:"ID" help:"Its id; a new one without it. An id that is taken is refused."`
 	Metadata    cli.Text `placeholder:"JSON" help:"More about it."`
@@ -172,6 +185,7 @@ func messageAddVerb() *cli.Verb {
 		Name: "message add", Summary: "Add a message to a session and print its id",
 		Details: `Content is kept byte for byte, as the AI SDK has it: a string, or an array of parts,
 calls of tools and their results among them.`,
+		Exits: "0 added\n1 there is no such session, or the message exists",
 		Examples: `thread message add --thread ./inbox --session S --role user --content "hello"
 jq -c .content reply.json | thread message add --thread ./inbox --session S --role assistant --content-file -`,
 		Errors: errorWords, Grammar: func() cli.Command { return new(messageAddCmd) },
@@ -228,8 +242,8 @@ func (c *messageAddCmd) Run(ctx context.Context, a *cli.App) error {
 
 type messageListCmd struct {
 	cli.ThreadFlags
-	Session cli.Text `placeholder:"ID" help:"The session; by default that in THREAD_SESSION_ID."`
-	RunID   cli.Text `name:"run" placeholder:"ID" help:"Only those of this run."`
+	Session cli.Text `placeholder:"SESSION" help:"The session; by default that in THREAD_SESSION_ID."`
+	RunID   cli.Text `name:"run" placeholder:"RUN" help:"Only those of this run."`
 	Last    cli.Text `placeholder:"N" help:"Only the last so many."`
 	cli.JSONFlag
 }
@@ -239,6 +253,7 @@ func messageListVerb() *cli.Verb {
 		Name: "message list", Summary: "Print the messages of a session, in order",
 		Details: `With --json one array of objects with role and content, as the next call of a model takes
 it, and the content as it was added.`,
+		Exits:    "0 printed, perhaps none\n1 there is no such session",
 		Examples: `thread message list --thread ./inbox --session S --json | ./call-the-model`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(messageListCmd) },
 	}
@@ -272,10 +287,21 @@ func (c *messageListCmd) Run(ctx context.Context, a *cli.App) error {
 			}
 		}
 		if !c.JSON {
+			table := tableOnTerminal(a, false, []int{19, 4, 8}, "CREATED", "ROLE", "CONTENT")
 			for i := range list {
-				if err := a.Out.Text(messageLine(&list[i]) + "\n"); err != nil {
+				m := &list[i]
+				var err error
+				if table != nil {
+					err = table.Row(printable(at(m.CreatedAt), m.Role, string(m.Content))...)
+				} else {
+					err = a.Out.Text(messageLine(m) + "\n")
+				}
+				if err != nil {
 					return err
 				}
+			}
+			if table != nil {
+				return table.Flush()
 			}
 			return nil
 		}

@@ -1,7 +1,9 @@
 package history
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"thread/history"
 	"thread/internal/cli"
@@ -26,6 +28,7 @@ func runBeatVerb() *cli.Verb {
 		Name: "run beat", Args: "[run]", Summary: "Say that a run lives",
 		Details: `Writes nothing to the history. Exit code 3 says that the run is to be cancelled:
 its worker then ends it with thread run end --status cancelled.`,
+		Exits:    "0 noted\n1 there is no such run, or it has ended\n3 the run is to be cancelled",
 		Examples: `while sleep 5; do thread run beat --thread ./inbox "$R" || break; done &`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runBeatCmd) },
 	}
@@ -60,6 +63,7 @@ func runSwitchVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run switch", Args: "[run]", Summary: "Let another agent go on with a run",
 		Details:  `The agent of the run, how often it was switched, and the agent of the session change in one commit.`,
+		Exits:    "0 recorded\n1 there is no such run, or it has ended",
 		Examples: `thread run switch --thread ./inbox --to reviewer "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runSwitchCmd) },
 	}
@@ -90,6 +94,7 @@ func runCancelVerb() *cli.Verb {
 		Details: `A queued run is cancelled at once. One that runs under thread run exec or thread run
 work gets SIGTERM, and SIGKILL 10 s later; any other one learns of it by its next
 thread run beat.`,
+		Exits:    "0 asked for\n1 there is no such run, or it has ended",
 		Examples: `thread run cancel --thread ./inbox "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runCancelCmd) },
 	}
@@ -116,6 +121,7 @@ type runEndCmd struct {
 func runEndVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run end", Args: "[run]", Summary: "Record that a run has ended",
+		Exits:    "0 recorded\n1 there is no such run, or it ended otherwise",
 		Examples: `thread run end --thread ./inbox --status failed --error "no answer" "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runEndCmd) },
 	}
@@ -143,6 +149,7 @@ type runRequeueCmd struct {
 func runRequeueVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run requeue", Args: "<run>", Summary: "Queue a run again that has failed or timed out",
+		Exits:    "0 queued again\n1 the run has not failed or timed out",
 		Examples: `thread run requeue --thread ./inbox "$R"`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runRequeueCmd) },
 	}
@@ -173,6 +180,7 @@ func runRecoverVerb() *cli.Verb {
 its process has ended; any other one when it was silent for 15 s. What its worker
 still tries to record afterwards is refused. After as many attempts as allowed, a
 run stays failed until thread run requeue.`,
+		Exits:    "0 done, or nothing to recover",
 		Examples: `thread run recover --thread ./inbox --strategy requeue_all`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(runRecoverCmd) },
 	}
@@ -202,7 +210,7 @@ func (c *runRecoverCmd) Run(ctx context.Context, a *cli.App) error {
 
 type runListCmd struct {
 	cli.ThreadFlags
-	Session cli.Text `placeholder:"ID" help:"Only those of this session."`
+	Session cli.Text `placeholder:"SESSION" help:"Only those of this session."`
 	Parent  cli.Text `placeholder:"RUN" help:"Only those that this run has started."`
 	Subject cli.Text `placeholder:"REF" help:"Only those for this subject."`
 	Status  cli.Text `placeholder:"STATUS" help:"Only those of this status."`
@@ -216,6 +224,7 @@ type runListCmd struct {
 func runListVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "run list", Summary: "List recorded runs, newest first",
+		Exits: "0 listed, perhaps none",
 		Examples: `thread run list --thread ./inbox --failed --limit 10
 thread run list --thread ./inbox --session S --json | jq -r .status`,
 		Errors: errorWords, Grammar: func() cli.Command { return new(runListCmd) },
@@ -231,14 +240,27 @@ func (c *runListCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.Failed {
 		q.Status = history.Failed
 	}
+	table := tableOnTerminal(a, c.JSON, []int{8, 7, 6, 8, 8, 19, 4, 8}, "RUN", "STATUS", "AGENT", "SESSION", "SUBJECT", "CREATED", "TOOK", "ERROR")
 	return with(ctx, a, c.Thread, func(h *history.History) error {
 		for r, err := range h.Runs(ctx, q) {
 			if err != nil {
 				return err
 			}
-			if err := put(a, c.JSON, &r, runLine(&r)); err != nil {
+			if table != nil {
+				took := ""
+				if !r.StartedAt.IsZero() {
+					took = r.Duration(time.Now()).Round(time.Millisecond).String()
+				}
+				err = table.Row(printable(r.ID, r.Status, r.EffectiveAgentName, r.SessionID, r.InitiatorRef, at(r.CreatedAt), took, firstLine(cmp.Or(r.ErrorMessage, r.ErrorCode)))...)
+			} else {
+				err = put(a, c.JSON, &r, runLine(&r))
+			}
+			if err != nil {
 				return err
 			}
+		}
+		if table != nil {
+			return table.Flush()
 		}
 		return nil
 	})
@@ -257,6 +279,7 @@ func runShowVerb() *cli.Verb {
 		Details: `With --json one object per row: the run, then its steps, calls of tools, hooks,
 actions, artifacts, messages and the runs that it started, each with the member
 entity before its columns.`,
+		Exits: "0 shown\n1 there is no such run or step",
 		Examples: `thread run show --thread ./inbox "$R"
 thread run show --thread ./inbox --step 3 --json "$R" | jq .input.request`,
 		Errors: errorWords, Grammar: func() cli.Command { return new(runShowCmd) },

@@ -11,7 +11,7 @@ import (
 )
 
 type recoverFlags struct {
-	Strategy    cli.Text `placeholder:"S" help:"What becomes of a run whose worker is gone: fail (default), requeue_running or requeue_all."`
+	Strategy    cli.Text `placeholder:"STRATEGY" help:"What becomes of a run whose worker is gone: fail (default), requeue_running or requeue_all."`
 	MaxAttempts cli.Text `name:"max-attempts" placeholder:"N" help:"How often a run is queued again by itself (default 1), before it stays failed."`
 }
 
@@ -34,6 +34,7 @@ func (c *recoverFlags) options() (o history.RecoverOptions, err error) {
 type runWorkCmd struct {
 	cli.ThreadFlags
 	Drain bool `help:"End when no run is ready, in place of waiting."`
+	Once  bool `help:"End after one run."`
 	recoverFlags
 	commandFlags
 }
@@ -46,6 +47,7 @@ CMD for it as thread run exec does, and goes on until interrupted. Any number of
 workers may stand beside each other. At the start and every 15 s it recovers the
 runs of workers that are gone. A command that fails makes its run a failed one, and
 the worker goes on.`,
+		Exits: "0 with --drain or --once: the work is done; otherwise interrupted\n1 CMD cannot be started",
 		Examples: `thread run work --thread ./inbox --strategy requeue_all -- ./agent.sh
 thread run work --thread ./inbox --drain -- ./agent.sh`,
 		Errors: errorWords, Grammar: func() cli.Command { return new(runWorkCmd) },
@@ -127,7 +129,7 @@ func (c *runWorkCmd) work(ctx context.Context, a *cli.App, h *history.History) e
 		case err != nil:
 			return err
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || c.Once {
 			return nil
 		}
 	}

@@ -24,6 +24,7 @@ func workspaceSetVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "workspace set", Args: "[workspace]", Summary: "Describe a workspace",
 		Details:  `A thread directory is one workspace, unless it is told of more.`,
+		Exits:    "0 stored",
 		Examples: `thread workspace set --thread ./inbox --name shop --kind project`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceSetCmd) },
 	}
@@ -71,6 +72,7 @@ func workspaceShowVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "workspace show", Args: "[workspace]", Summary: "Show a workspace",
 		Details:  `That of the directory is there with the first row that is recorded.`,
+		Exits:    "0 shown\n1 there is no such workspace",
 		Examples: `thread workspace show --thread ./inbox --json`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceShowCmd) },
 	}
@@ -97,20 +99,30 @@ type workspaceListCmd struct {
 func workspaceListVerb() *cli.Verb {
 	return &cli.Verb{
 		Name: "workspace list", Summary: "List workspaces, those that changed last first",
+		Exits:    "0 listed, perhaps none",
 		Examples: `thread workspace list --thread ./inbox`,
 		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceListCmd) },
 	}
 }
 
 func (c *workspaceListCmd) Run(ctx context.Context, a *cli.App) error {
+	table := tableOnTerminal(a, c.JSON, []int{9, 6, 7, 6, 6, 12}, "WORKSPACE", "NAME", "KIND", "STATUS", "REF", "PATH")
 	return with(ctx, a, c.Thread, func(h *history.History) error {
 		for w, err := range h.Workspaces(ctx, history.WorkspaceQuery{RootPath: c.Root.Value, ExternalRef: c.Ref.Value, Status: c.Status.Value}) {
 			if err != nil {
 				return err
 			}
-			if err := put(a, c.JSON, &w, workspaceLine(&w)); err != nil {
+			if table != nil {
+				err = table.Row(printable(w.ID, w.Name, w.Kind, w.Status, w.ExternalRef, w.RootPath)...)
+			} else {
+				err = put(a, c.JSON, &w, workspaceLine(&w))
+			}
+			if err != nil {
 				return err
 			}
+		}
+		if table != nil {
+			return table.Flush()
 		}
 		return nil
 	})

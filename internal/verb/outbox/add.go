@@ -16,7 +16,7 @@ type addCmd struct {
 	cli.ThreadFlags
 	Message cli.Text `required:"" placeholder:"FILE" help:"The message, a JSON object in this file, - for stdin; or the object itself."`
 	Delay   cli.Text `placeholder:"DURATION" help:"Hand it on after this time at the earliest, for example 10m."`
-	At      cli.Text `name:"available-at" placeholder:"TIME" help:"Hand it on at this time at the earliest, for example 2026-01-31T09:00:00Z."`
+	At      cli.Text `name:"available-at" placeholder:"TIME" help:"Hand it on at this time at the earliest: 18:00, tomorrow 09:00, 2026-01-31T09:00:00Z. Without a zone it is local time."`
 	cli.JSONFlag
 }
 
@@ -28,6 +28,7 @@ func addVerb() *cli.Verb {
 at least once. Printed is its event_id; that of the first one, and the word
 duplicate, when its event_id was ever stored or its dedupe key within the window.
 Then a relay is started, as after any push. See docs/OUTBOX.md.`,
+		Exits: "0 stored, and survives a loss of power, or was stored before",
 		Examples: `thread outbox add --thread ./inbox --message reply.json
 echo "$message" | thread outbox add --thread ./inbox --message - --json
 thread outbox add --thread ./inbox --message '{"event_type":"thread.created","thread_id":101}'`,
@@ -36,7 +37,7 @@ thread outbox add --thread ./inbox --message '{"event_type":"thread.created","th
 }
 
 func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.OpenEvents(c.Thread.Value)
 	if err != nil {
 		return err
 	}
@@ -107,8 +108,8 @@ func (c *addCmd) message(a *cli.App) (m outbox.Message, err error) {
 		}
 		m.AvailableAt = time.Now().Add(delay)
 	case c.At.Set:
-		if m.AvailableAt, err = time.Parse(time.RFC3339, c.At.Value); err != nil {
-			return m, cli.UsageError("--available-at "+c.At.Value+" is not a time", "give it as 2026-01-31T09:00:00Z")
+		if m.AvailableAt, err = cli.ParseTime("--available-at", c.At.Value, time.Now(), cli.Future); err != nil {
+			return m, err
 		}
 	}
 	return m, nil

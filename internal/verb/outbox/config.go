@@ -30,6 +30,7 @@ func configVerb() *cli.Verb {
 		Name:     "outbox config",
 		Summary:  "Show or change the settings of the outbox",
 		Details:  `They are kept in the thread. What is not named stays; printed is what then holds.`,
+		Exits:    "0 shown or stored",
 		Examples: `thread outbox config --thread ./inbox --handler ./agent.sh --timeout 5m`,
 		Grammar:  func() cli.Command { return new(configCmd) },
 	}
@@ -130,8 +131,9 @@ func (c *configCmd) Run(ctx context.Context, a *cli.App) error {
 			Window   string `json:"dedupe_window"`
 		}{s.Handler, s.Timeout.String(), s.MentionTriggers, s.SelfAction, s.FeedbackNotifies, s.RecordRuns, s.MaxAttempts, s.Backoff.String(), s.MaxBackoff.String(), s.DedupeWindow.String()})
 	}
-	return a.Out.Text(fmt.Sprintf("handler: %s\ntimeout: %v\nmention-triggers: %s\nself-action: %s\nfeedback-notifies: %s\nrecord-runs: %s\nmax-attempts: %d\nbackoff: %v\nmax-backoff: %v\ndedupe-window: %v\n",
-		cli.Printable(s.Handler), s.Timeout, onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), onOff(s.RecordRuns), s.MaxAttempts, s.Backoff, s.MaxBackoff, s.DedupeWindow))
+	return a.Out.Text(fmt.Sprintf("handler: %s\ntimeout: %s\nmention-triggers: %s\nself-action: %s\nfeedback-notifies: %s\nrecord-runs: %s\nmax-attempts: %d\nbackoff: %s\nmax-backoff: %s\ndedupe-window: %s\n",
+		cli.Printable(s.Handler), cli.DurationText(s.Timeout), onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), onOff(s.RecordRuns), s.MaxAttempts,
+		cli.DurationText(s.Backoff), cli.DurationText(s.MaxBackoff), cli.DurationText(s.DedupeWindow)))
 }
 
 func onOff(on bool) string {

@@ -25,6 +25,7 @@ func dmVerb() *cli.Verb {
 		Details: `It becomes an event of type dm in the recipient's thread, with the format as
 subtype and the sender as source, and starts the handlers that are subscribed to
 it. Its conversation_id is the same from both sides. Printed is the event's id.`,
+		Exits: "0 stored",
 		Examples: `thread dm --thread ./agent-5 --from user:12 --to agent:5 --content "hello"
 thread peek --thread ./agent-5 --last-event-id 0 --filter "type = 'dm'"`,
 		Grammar: func() cli.Command { return new(dmCmd) },
@@ -40,7 +41,7 @@ func (c *dmCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return cli.UsageError(fmt.Sprintf("--to %q is neither user:ID nor agent:ID", c.To.Value), "say for example agent:5")
 	}
-	t, err := a.Open(c.Thread.Value)
+	t, err := a.OpenEvents(c.Thread.Value)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ func listVerb() *cli.Verb {
 		Summary: "List the messages of the outbox and what became of them",
 		Details: `One line per record: number, status, event type, event_id, retries, when it is
 available, and the last error. --json has the payload and all receipts, too.`,
+		Exits: "0 listed, perhaps none",
 		Examples: `thread outbox list --thread ./inbox --status failed
 thread outbox list --thread ./inbox --event-id evt_20260226_9f3a1c --json`,
 		Grammar: func() cli.Command { return new(listCmd) },
@@ -124,6 +125,7 @@ func retryVerb() *cli.Verb {
 		Summary: "Make failed messages pending again",
 		Details: `They have all their attempts anew. All that are named become pending, or none. Then
 a relay is started.`,
+		Exits: "0 pending again\n1 no such message, or it has not failed",
 		Examples: `thread outbox retry --thread ./inbox evt_20260226_9f3a1c
 thread outbox retry --thread ./inbox --all`,
 		Grammar: func() cli.Command { return new(retryCmd) },

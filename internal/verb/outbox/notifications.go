@@ -12,7 +12,7 @@ import (
 
 type notificationsCmd struct {
 	cli.ThreadFlags
-	User     cli.Text `placeholder:"U" help:"Whose notifications."`
+	User     cli.Text `placeholder:"USER" help:"Whose notifications."`
 	Unread   bool     `help:"Only those that were not read."`
 	ByThread bool     `name:"by-thread" help:"One line for each thread of the application, with its counts."`
 	Limit    cli.Text `placeholder:"N" help:"At most so many, the newest; also with --by-thread."`
@@ -27,6 +27,7 @@ func notificationsVerb() *cli.Verb {
 		Summary: "List a user's notifications, or mark some as read",
 		Details: `Newest first: id, when, event type, thread, who, whether it was read, and the
 preview. With read, those that are named are marked as read, all or none.`,
+		Exits: "0 listed, perhaps none, or marked\n1 there is no such notification",
 		Examples: `thread notifications --thread ./inbox --user 5 --unread
 thread notifications --thread ./inbox --user 5 --by-thread --json
 thread notifications --thread ./inbox read 17 18`,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/history"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/watch"
@@ -31,11 +32,13 @@ one of thread outbox config --handler. It reads the message as one line of JSON 
 stdin and prints a receipt as its last line of JSON. Without --once the relay stays.
 Two relays never work at once: this one waits for the other, with --once until
 nothing is due. See docs/OUTBOX.md.`,
+		Exits: "0 nothing is due; with --once: one delivery is settled\n1 CMD cannot be started",
 		Examples: `thread outbox relay --thread ./inbox --once
 thread outbox relay --thread ./inbox -- ./agent --model small`,
 		Grammar: func() cli.Command { return new(relayCmd) },
 		Errors: func(*cli.App) []cli.Rule {
 			return []cli.Rule{
+				{Is: history.ErrOwner, Code: 1, Fix: "run it as that account, or as root"},
 				{Is: outbox.ErrCommand, Code: 1, Fix: "name a program that is on PATH, or its path; the message stays pending"},
 			}
 		},
@@ -43,7 +46,7 @@ thread outbox relay --thread ./inbox -- ./agent --model small`,
 }
 
 func (c *relayCmd) Run(ctx context.Context, a *cli.App) error {
-	t, err := a.OpenFor(c.Thread.Value, outbox.Consumer)
+	t, err := c.open(a)
 	if err != nil {
 		return err
 	}
@@ -91,6 +94,20 @@ func (c *relayCmd) Run(ctx context.Context, a *cli.App) error {
 		return nil
 	}
 	return nil
+}
+
+// open opens the thread. Whoever can write it sets the handler, so that of another
+// account's thread is not run with this one's rights, root's above all; CMD is the
+// caller's own.
+func (c *relayCmd) open(a *cli.App) (*engine.Thread, error) {
+	a.Consumer = outbox.Consumer
+	if len(c.Command) > 0 {
+		return a.Open(c.Thread.Value)
+	}
+	if err := a.OwnDir(c.Thread.Value); err != nil {
+		return nil, err
+	}
+	return a.Open(c.Thread.Value, dispatch.OwnFile(a.Dir))
 }
 
 // relay locks the consumer and hands on. While another relay has it locked, this one

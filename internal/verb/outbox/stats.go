@@ -20,6 +20,7 @@ func statsVerb() *cli.Verb {
 	return &cli.Verb{
 		Name:     "outbox stats",
 		Summary:  "Count what is pending and failed in the outbox",
+		Exits:    "0 counted",
 		Examples: `thread outbox stats --thread ./inbox --json`,
 		Grammar:  func() cli.Command { return new(statsCmd) },
 	}

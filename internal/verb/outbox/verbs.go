@@ -15,6 +15,7 @@ var Verbs = []cli.Entry{
 	{Name: "outbox list", Build: listVerb},
 	{Name: "outbox retry", Build: retryVerb},
 	{Name: "outbox stats", Build: statsVerb},
+	{Name: "outbox prune", Build: pruneVerb},
 	{Name: "outbox config", Build: configVerb},
 	{Name: "outbox take", Program: "thread-sqlite", Summary: "Take messages out of an application's own outbox table"},
 	{Name: "notifications", Build: notificationsVerb},

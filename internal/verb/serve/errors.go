@@ -16,16 +16,25 @@ func errorWords(a *cli.App) []cli.Rule {
 	}
 }
 
+// whose names what a request is about.
+func whose(q serve.Request) string {
+	if q.Key != nil {
+		return "the delivery with key '" + *q.Key + "' of '" + q.Consumer + "'"
+	}
+	return "the handler of '" + q.Consumer + "'"
+}
+
 // refusedBy puts the server's refusal into words, which begin with the reason as
 // it is known (L-16).
-func refusedBy(r lane.Refusal, consumer string) error {
+func refusedBy(r lane.Refusal, q serve.Request) error {
+	who := whose(q)
 	switch r {
 	case lane.NoActiveRun:
-		return cli.LogicError(string(r)+": the handler of '"+consumer+"' does not run", "see thread runs")
+		return cli.LogicError(string(r)+": "+who+" does not run", "see thread runs")
 	case lane.NotStreaming:
-		return cli.LogicError(string(r)+": the handler of '"+consumer+"' takes no messages now", "retry when thread runs shows it as streaming")
+		return cli.LogicError(string(r)+": "+who+" takes no messages now", "retry when thread runs shows it as streaming")
 	case lane.Compacting:
-		return cli.LogicError(string(r)+": the handler of '"+consumer+"' is compacting", "retry when thread runs shows it as streaming")
+		return cli.LogicError(string(r)+": "+who+" is compacting", "retry when thread runs shows it as streaming")
 	}
 	return cli.LogicError(string(r), "see the log of thread serve")
 }

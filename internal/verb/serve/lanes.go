@@ -11,6 +11,7 @@ import (
 
 type lanesCmd struct {
 	cli.ThreadFlags
+	Key cli.Text `placeholder:"KEY" help:"The session lane of this key, of thread consume --parallel --key."`
 	cli.JSONFlag
 }
 
@@ -20,7 +21,9 @@ func lanesVerb() *cli.Verb {
 		Summary: "Show the lanes of thread serve",
 		Details: `For each lane that is in use or configured: how many handlers run in it, its
 limit, how many wait and for how long the first of them. A thread serve has its
-lanes in common for all of its threads.`,
+lanes in common for all of its threads. The session lanes of keys, in which one
+delivery runs at a time, are shown one by one, with --key.`,
+		Exits:    "0 listed, perhaps none\n1 no thread serve runs for the thread",
 		Examples: `thread lanes --thread ./inbox`,
 		Grammar:  func() cli.Command { return new(lanesCmd) },
 		Errors:   errorWords,
@@ -28,24 +31,27 @@ lanes in common for all of its threads.`,
 }
 
 func (c *lanesCmd) Run(_ context.Context, a *cli.App) error {
-	answer, err := ask(a, c.Thread.Value, serve.Request{Op: "lanes"})
+	answer, err := ask(a, c.Thread.Value, serve.Request{Op: "lanes", Key: (&keyFlag{c.Key}).key()})
 	if err != nil {
 		return err
 	}
+	table := cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Least: []int{12, 6, 5, 7}}
+	table.Header("LANE", "ACTIVE", "LIMIT", "WAITING", "OLDEST")
 	for _, l := range answer.Lanes {
 		if c.JSON {
-			if err := a.Out.JSON(laneJSON{l.Name, l.Limit, l.Active, l.Queued, l.OldestMS}); err != nil {
-				return err
+			err = a.Out.JSON(laneJSON{l.Name, l.Limit, l.Active, l.Queued, l.OldestMS})
+		} else {
+			oldest := "-"
+			if l.Queued > 0 {
+				oldest = (time.Duration(l.OldestMS) * time.Millisecond).String()
 			}
-			continue
+			err = table.Row(cli.Printable(l.Name), fmt.Sprint(l.Active), fmt.Sprint(l.Limit), fmt.Sprint(l.Queued), oldest)
 		}
-		a.Out.Buf = fmt.Appendf(a.Out.Buf, "%s  %d of %d run, %d wait", cli.Printable(l.Name), l.Active, l.Limit, l.Queued)
-		if l.Queued > 0 {
-			a.Out.Buf = fmt.Appendf(a.Out.Buf, ", the first for %v", time.Duration(l.OldestMS)*time.Millisecond)
+		if err != nil {
+			return err
 		}
-		a.Out.Buf = append(a.Out.Buf, '\n')
 	}
-	return nil
+	return table.Flush()
 }
 
 type laneJSON struct {

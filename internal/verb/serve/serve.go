@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -27,13 +28,20 @@ type serveCmd struct {
 	Thread    []string     `placeholder:"DIR" sep:"none" help:"Serve this thread directory; may be given more than once."`
 	Root      []string     `placeholder:"DIR" sep:"none" help:"Serve the thread directories in this one, also those that come later; may be given more than once."`
 	Config    cli.Text     `placeholder:"FILE" help:"A JSON file with threads, roots and the limits of lanes."`
-	Listen    cli.Text     `placeholder:"ADDRESS" help:"Answer GET /healthz, /metrics and /events there: unix:PATH, or with a token ADDRESS, ADDRESS:PORT or :PORT."`
-	TokenFile cli.Text     `name:"token-file" placeholder:"FILE" help:"Ask who comes there for the token in this file (Authorization: Bearer); by default for that in THREAD_TOKEN."`
+	Listen    cli.Text     `placeholder:"ADDRESS" help:"Answer over HTTP there, programs and scrapes: unix:PATH, or with a token ADDRESS, ADDRESS:PORT or :PORT."`
+	TokenFile cli.Text     `name:"token-file" placeholder:"FILE" help:"Ask who comes there for the token in this file (Authorization: Bearer), or for one of many, each on a line NAME read|write|admin TOKEN; by default for that in THREAD_TOKEN."`
+	TLSCert   cli.Text     `name:"tls-cert" placeholder:"FILE" help:"Speak TLS there with the certificates in this PEM file, with --tls-key."`
+	TLSKey    cli.Text     `name:"tls-key" placeholder:"FILE" help:"The key of the certificate."`
+	UI        bool         `name:"ui" help:"Also answer with pages for a browser there, by default at 127.0.0.1:9464, and print an address that opens them once."`
+	ReadOnly  bool         `name:"read-only" help:"Change nothing by these pages."`
+	Work      cli.Text     `placeholder:"CMD" help:"Run this command, by sh -c, for each queued run of these threads, as thread run work does."`
 	Drain     cli.Text     `placeholder:"DURATION" help:"How long handlers may go on after SIGTERM (default 30s)."`
 	Log       cli.Text     `placeholder:"FILE" help:"Log into this file, 10 MB and five older ones of 28 days, instead of stderr."`
 	LogFormat cli.Text     `name:"log-format" placeholder:"FORMAT" help:"text or json (default text)."`
 	Verbose   bool         `help:"Log more."`
 	Help      cli.HelpFlag `short:"h" help:"Show this help."`
+
+	certificate *serve.Certificate // nil: no TLS
 }
 
 func serveVerb() *cli.Verb {
@@ -41,13 +49,27 @@ func serveVerb() *cli.Verb {
 		Name:    "serve",
 		Summary: "Stay and run the handlers of many threads",
 		Details: `Pushes to these threads are handled by this process as long as it runs, within
-the limits of its lanes; without it each push starts its handlers itself. SIGTERM
-ends it, SIGHUP reads the limits of --config again, SIGUSR1 resets the lanes.`,
+the limits of its lanes; without it each push starts its handlers itself. Recorded
+runs whose workers are gone are recovered at the start and every 15 s. SIGTERM ends
+it, SIGHUP reads the limits of --config, the tokens and the certificate again, SIGUSR1 resets the lanes.`,
+		Exits: "0 ended by SIGTERM or SIGINT\n1 another thread serve runs, the address is taken, the thread belongs to another account",
 		Examples: `thread serve --thread ./inbox
+thread serve --root /srv/threads --ui
 thread serve --root /srv/threads --config /etc/thread.json --log-format json`,
 		Grammar: func() cli.Command { return new(serveCmd) },
+		Server:  true,
 		Errors:  errorWords,
 	}
+}
+
+// NamesThread is for package cli.
+func (c *serveCmd) NamesThread() string {
+	for _, dir := range c.Thread {
+		if cli.IsURL(dir) {
+			return dir
+		}
+	}
+	return ""
 }
 
 func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
@@ -55,7 +77,7 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 	for _, f := range []struct {
 		flag string
 		cli.Text
-	}{{"--config", c.Config}, {"--listen", c.Listen}, {"--token-file", c.TokenFile}, {"--log", c.Log}} {
+	}{{"--config", c.Config}, {"--listen", c.Listen}, {"--token-file", c.TokenFile}, {"--tls-cert", c.TLSCert}, {"--tls-key", c.TLSKey}, {"--log", c.Log}, {"--work", c.Work}} {
 		if f.Set && f.Value == "" {
 			return cli.UsageError(f.flag+" is empty", "give a value, or leave it out")
 		}
@@ -64,7 +86,10 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return cli.UsageError(err.Error(), "correct that file, see docs/SERVE.md")
 	}
-	opts := serve.Options{Limits: config.Lanes}
+	opts := serve.Options{Limits: config.Lanes, Work: config.Work}
+	if c.Work.Set {
+		opts.Work.Command = c.Work.Value
+	}
 	if opts.Threads, err = c.directories("--thread", append(c.Thread, config.Threads...)); err != nil {
 		return err
 	}
@@ -90,12 +115,27 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 	if opts.Log, err = c.logger(a.Stderr); err != nil {
 		return err
 	}
+	if c.ReadOnly && !c.UI {
+		return cli.UsageError("--read-only is for --ui, which is missing", "add --ui, or leave it out")
+	}
+	if c.UI && !c.Listen.Set {
+		c.Listen = cli.Text{Value: "localhost", Set: true}
+	}
 	if c.TokenFile.Set && !c.Listen.Set {
 		return cli.UsageError("--token-file is for --listen, which is missing", "add --listen ADDRESS")
 	}
 	opts.Listen = c.Listen.Value
-	if opts.Token, err = c.token(opts.Log); err != nil {
+	if opts.Clients, err = c.clients(opts.Log); err != nil {
 		return err
+	}
+	if err := c.readCertificate(&opts); err != nil {
+		return err
+	}
+	if opts.UI, opts.ReadOnly = c.UI, c.ReadOnly; c.UI {
+		if len(opts.Clients) == 0 && !strings.HasPrefix(opts.Listen, "unix:") {
+			opts.Clients, _ = serve.ParseClients(rand.Text() + rand.Text()) // for the one browser that gets the address
+		}
+		opts.Opened = func(address string) { _ = a.Out.Text("Open " + address + "\n"); _ = a.Out.Flush() }
 	}
 	notify := func(state string) {
 		if err := systemd.Notify(state); err != nil {
@@ -132,52 +172,6 @@ func (c *serveCmd) config() (config serve.Config, err error) {
 	return config, err
 }
 
-// envToken names the environment variable with the token, for who has no file for
-// it. A token is no flag: every account of the host sees those.
-const envToken = "THREAD_TOKEN"
-
-// token returns what is in the token file, or else in the environment: visible
-// characters. Handlers do not inherit it.
-func (c *serveCmd) token(log *slog.Logger) (string, error) {
-	from, token, open := envToken, os.Getenv(envToken), false
-	_ = os.Unsetenv(envToken)
-	if c.TokenFile.Set {
-		from = "--token-file " + c.TokenFile.Value
-		data, mode, err := readSmall(c.TokenFile.Value)
-		if err != nil {
-			return "", cli.LogicError("--token-file: "+err.Error(), "name a file that can be read")
-		}
-		token, open = string(data), mode&0o004 != 0
-	} else if token == "" || !c.Listen.Set {
-		return "", nil
-	}
-	token = strings.TrimSpace(token)
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", cli.UsageError(from+" holds no token", "write one line of visible ASCII characters into it")
-	}
-	if open { // no refusal: a container's secrets are so, and nobody else is in there
-		log.Warn("every account of this host can read the token", "file", c.TokenFile.Value)
-	}
-	return token, nil
-}
-
-// maxTokenBytes is more than a request has room for.
-const maxTokenBytes = 8 << 10
-
-func readSmall(path string) (data []byte, mode os.FileMode, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil {
-		mode = info.Mode().Perm()
-		data, err = io.ReadAll(io.LimitReader(f, maxTokenBytes))
-	}
-	return data, mode, err
-}
-
 func (c *serveCmd) directories(flag string, dirs []string) (list []string, err error) {
 	for _, dir := range dirs {
 		if dir == "" {
@@ -204,6 +198,7 @@ func (c *serveCmd) steer(ctx context.Context, s *serve.Server, signals <-chan os
 				continue
 			}
 			// A file that is wrong changes nothing.
+			c.reload(s, log)
 			config, err := c.config()
 			if err == nil {
 				err = s.Configure(config.Lanes)

@@ -1,9 +1,6 @@
 package serve
 
 import (
-	"fmt"
-	"time"
-
 	"thread/internal/cli"
 	"thread/internal/serve"
 	"thread/lane"
@@ -19,9 +16,20 @@ func ask(a *cli.App, dir string, q serve.Request) (serve.Answer, error) {
 	defer t.Close()
 	answer, err := serve.Ask(t.Dir(), q)
 	if err == nil && answer.Error != "" {
-		return answer, refusedBy(lane.Refusal(answer.Error), q.Consumer)
+		return answer, refusedBy(lane.Refusal(answer.Error), q)
 	}
 	return answer, err
 }
 
-func timeAgo(t time.Time) string { return fmt.Sprint(max(0, time.Since(t)).Truncate(time.Millisecond)) }
+// keyFlag names a delivery of thread consume --parallel --key.
+type keyFlag struct {
+	Key cli.Text `placeholder:"KEY" help:"Its delivery of the events with this key, of thread consume --parallel --key, not the handler as a whole."`
+}
+
+// key returns the key, nil for none: "" is one.
+func (f *keyFlag) key() *string {
+	if !f.Key.Set {
+		return nil
+	}
+	return &f.Key.Value
+}

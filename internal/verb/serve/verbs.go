@@ -7,9 +7,11 @@ import "thread/internal/cli"
 // Verbs are the verbs of thread-serve.
 var Verbs = []cli.Entry{
 	{Name: "serve", Build: serveVerb},
-	{Name: "runs", Build: runsVerb},
+	{Name: "top", Build: topVerb},
+	{Name: "mcp", Build: mcpVerb},
 	{Name: "lanes", Build: lanesVerb},
 	{Name: "send", Build: sendVerb},
 	{Name: "abort", Build: abortVerb},
 	{Name: "wait", Build: waitVerb},
+	{Name: "bench", Build: benchVerb},
 }

@@ -10,8 +10,9 @@ import (
 
 type waitCmd struct {
 	cli.ThreadFlags
-	Consumer cli.Text `required:"" placeholder:"ID" help:"The consumer whose handler is to end."`
-	Timeout  cli.Text `placeholder:"DURATION" help:"How long to wait, at least 100ms (default 15s)."`
+	Consumer cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer whose handler is to end."`
+	keyFlag
+	Timeout cli.Text `placeholder:"DURATION" help:"How long to wait, at least 100ms (default 15s)."`
 }
 
 func waitVerb() *cli.Verb {
@@ -19,6 +20,7 @@ func waitVerb() *cli.Verb {
 		Name:     "wait",
 		Summary:  "Wait for the end of a running handler",
 		Details:  `Exit code 0 means that it has ended, or that none was running.`,
+		Exits:    "0 it has ended, or none was running\n1 it still runs after --timeout, or no thread serve does",
 		Examples: `thread wait --thread ./inbox --consumer chat --timeout 1m`,
 		Grammar:  func() cli.Command { return new(waitCmd) },
 		Errors:   errorWords,
@@ -37,9 +39,10 @@ func (c *waitCmd) Run(_ context.Context, a *cli.App) error {
 		}
 	}
 	timeout = max(timeout, lane.MinEndTimeout)
-	answer, err := ask(a, c.Thread.Value, serve.Request{Op: "wait", Consumer: c.Consumer.Value, TimeoutMS: timeout.Milliseconds()})
+	q := serve.Request{Op: "wait", Consumer: c.Consumer.Value, Key: c.key(), TimeoutMS: timeout.Milliseconds()}
+	answer, err := ask(a, c.Thread.Value, q)
 	if err == nil && !answer.Ended {
-		err = cli.LogicError("the handler of '"+c.Consumer.Value+"' still runs after "+timeout.String(), "wait longer with --timeout, or run thread abort")
+		err = cli.LogicError(whose(q)+" still runs after "+timeout.String(), "wait longer with --timeout, or run thread abort")
 	}
 	return err
 }

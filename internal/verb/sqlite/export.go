@@ -12,6 +12,7 @@ import (
 	"thread/compat"
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/durable"
 	"thread/internal/target"
 )
 
@@ -28,14 +29,20 @@ func exportVerb() *cli.Verb {
 		Summary: "Write a thread as a SQLite thread directory, or as text",
 		Details: `The export is the thread at one moment; others may push meanwhile. The TypeScript
 tool, or anyone with sqlite3, can go on working in a SQLite directory, and thread
-import takes it back. See docs/MIGRATION.md.`,
+import takes it back. See docs/MIGRATION.md. With a URL it copies a thread out of
+PostgreSQL, or into it: see docs/FLEET.md.`,
+		Exits: "0 written\n1 --to exists already",
 		Examples: `thread export --thread ./inbox --to ./inbox-sqlite
 thread export --thread ./inbox --format csv --to inbox.csv
 thread export --thread ./inbox --format jsonl | gzip >inbox.jsonl.gz`,
 		Grammar: func() cli.Command { return new(exportCmd) },
+		Server:  true,
 		Errors:  errorWords,
 	}
 }
+
+// NamesThread is for package cli.
+func (c *exportCmd) NamesThread() string { return c.To.Value }
 
 func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 	t, err := a.Open(c.Thread.Value)
@@ -116,5 +123,6 @@ func exportFile(ctx context.Context, t *engine.Thread, to string, format compat.
 	if err := errors.Join(err, f.Close()); err != nil {
 		return 0, err
 	}
-	return n, target.Rename(f.Name(), to)
+	_, err = durable.Rename(f.Name(), to, target.Rename)
+	return n, err
 }

@@ -11,7 +11,7 @@ import (
 type mirrorCmd struct {
 	cli.ThreadFlags
 	To     cli.Text `required:"" placeholder:"FILE" help:"The SQLite file; it is made when it is missing."`
-	Follow bool     `help:"Keep the copy up to date until interrupted."`
+	Follow bool     `short:"f" help:"Keep the copy up to date until interrupted."`
 	cli.JSONFlag
 }
 
@@ -23,6 +23,7 @@ func mirrorVerb() *cli.Verb {
 FILE.damaged and started over; any other file, also a copy of another thread, is
 refused and left alone. Read the copy, do not write to it; its table
 mirror_state says how far it is.`,
+		Exits: "0 up to date; with --follow: interrupted\n1 the copy cannot be written, or is not one of this thread",
 		Examples: `thread mirror --thread ./inbox --to inbox.db
 thread mirror --thread ./inbox --to inbox.db --follow`,
 		Grammar: func() cli.Command { return new(mirrorCmd) },

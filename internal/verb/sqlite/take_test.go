@@ -3,44 +3,21 @@
 package sqlite
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"database/sql"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"thread/compat"
-	"thread/engine"
 	"thread/internal/cli"
-	"thread/outbox"
+	"thread/internal/verb/take/taketest"
 )
 
-// TestMain is also the program that the test kills: with TAKE_ARGS set it takes,
-// says on stdout when it has reached the place that TAKE_KILL_AT counts, and waits
-// there for its death.
-func TestMain(m *testing.M) {
-	args := os.Getenv("TAKE_ARGS")
-	if args == "" {
-		os.Exit(m.Run())
-	}
-	at, _ := strconv.Atoi(os.Getenv("TAKE_KILL_AT"))
-	n := 0
-	reached = func(place string) {
-		if n++; n == at {
-			fmt.Println("reached", place)
-			time.Sleep(time.Hour) // a deadlock would end the program
-		}
-	}
-	os.Exit(cli.NewProgram("thread-sqlite", Verbs).Run(strings.Split(args, "\n"), os.Stdin, os.Stdout, os.Stderr))
-}
+func program() *cli.Program { return cli.NewProgram("thread-sqlite", Verbs) }
+
+func TestMain(m *testing.M) { taketest.Main(m, program()) }
 
 const outboxSQL = `CREATE TABLE event_outbox (id INTEGER PRIMARY KEY, event_id TEXT UNIQUE, event_type TEXT NOT NULL, thread_id INTEGER NOT NULL, comment_id INTEGER,
   target_user_id INTEGER, target_user_type TEXT, actor_user_id INTEGER, payload TEXT, status TEXT NOT NULL DEFAULT 'pending', retry_count INTEGER NOT NULL DEFAULT 0,
@@ -65,33 +42,7 @@ func newTable(t *testing.T, statements ...string) (file string, db *sql.DB) {
 	return file, db
 }
 
-func newThread(t *testing.T) *engine.Thread {
-	t.Helper()
-	t.Setenv("THREAD_DISPATCH", "none")
-	th, err := engine.Init(filepath.Join(t.TempDir(), "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return th
-}
-
-func run(args ...string) (code int, stdout, stderr string) {
-	var out, errs bytes.Buffer
-	code = cli.NewProgram("thread-sqlite", Verbs).Run(args, strings.NewReader(""), &out, &errs)
-	return code, out.String(), errs.String()
-}
-
-func records(t *testing.T, th *engine.Thread) (list []outbox.Record) {
-	t.Helper()
-	err := th.View(context.Background(), func(tx *engine.Tx) (err error) {
-		list, err = outbox.List(tx, outbox.Query{Limit: 1 << 20})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
-}
+func run(args ...string) (code int, stdout, stderr string) { return taketest.Run(program(), args...) }
 
 func statuses(t *testing.T, db *sql.DB) (list []string) {
 	t.Helper()
@@ -122,7 +73,7 @@ func TestTake(t *testing.T) {
 		`INSERT INTO event_outbox (event_id, event_type, thread_id, comment_id, target_user_id, actor_user_id, dedupe_key) VALUES ('e5', 'like.created', 7, 8801, 5, 12, 'reply:8801:5')`,
 		`INSERT INTO event_outbox (event_id, event_type, thread_id, available_at) VALUES ('e6', 'thread.created', 9, '2100-01-01 00:00:00')`,
 		`INSERT INTO event_outbox (event_type, thread_id) VALUES ('thread.created', 10)`)
-	th := newThread(t)
+	th := taketest.NewThread(t)
 	code, out, errs := run("outbox", "take", "--thread", th.Dir(), "--from", "sqlite:"+file, "--batch", "2")
 	if code != 0 || out != "Took 3 messages; 1 were duplicates, 2 were refused\n" || !strings.Contains(errs, "the row 7 is not a message: the row has no event_id") {
 		t.Fatalf("%d: %s%s", code, out, errs)
@@ -134,7 +85,7 @@ func TestTake(t *testing.T) {
 	if err := db.QueryRow(`SELECT error FROM event_outbox WHERE event_id = 'e3'`).Scan(&problem); err != nil || !strings.Contains(problem, `event_type "reply" is not one of`) {
 		t.Errorf("got %s, %v", problem, err)
 	}
-	list := records(t, th)
+	list := taketest.Records(t, th)
 	if len(list) != 3 || list[0].EventID != "e1" || list[1].EventID != "e2" || list[2].EventID != "e6" {
 		t.Fatalf("got %+v", list)
 	}
@@ -155,7 +106,7 @@ func TestTake(t *testing.T) {
 	if code != 0 || out != `{"taken":1,"duplicates":2,"refused":0}`+"\n" {
 		t.Fatalf("%d: %s%s", code, out, errs)
 	}
-	if list := records(t, th); len(list) != 4 || list[3].EventID != "forum:7" {
+	if list := taketest.Records(t, th); len(list) != 4 || list[3].EventID != "forum:7" {
 		t.Errorf("got %+v", list)
 	}
 }
@@ -165,7 +116,7 @@ func TestTakeRefuses(t *testing.T) {
 	file, db := newTable(t, `CREATE VIEW v AS SELECT * FROM event_outbox`, `CREATE TABLE other (x)`,
 		`CREATE TABLE bare (event_type TEXT PRIMARY KEY, status TEXT) WITHOUT ROWID`,
 		`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e', 'thread.created', 1)`)
-	th := newThread(t)
+	th := taketest.NewThread(t)
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
@@ -175,9 +126,9 @@ func TestTakeRefuses(t *testing.T) {
 		want string
 		args []string
 	}{
-		{1, "PostgreSQL yet", []string{"--from", "postgres://localhost/app"}},
-		{2, "is not sqlite:FILE", []string{"--from", "app.db"}},
-		{2, "is not sqlite:FILE", []string{"--from", "sqlite:"}},
+		{2, "is neither sqlite:FILE nor postgres://", []string{"--from", "postgresql:", "--follow"}},
+		{2, "is neither sqlite:FILE nor postgres://", []string{"--from", "app.db"}},
+		{2, "is neither sqlite:FILE nor postgres://", []string{"--from", "sqlite:"}},
 		{1, "no such file", []string{"--from", "sqlite:" + text + ".none"}},
 		{1, "is not a SQLite database", []string{"--from", "sqlite:" + text}},
 		{1, "has no table", []string{"--from", "sqlite:" + file, "--table", "nothing"}},
@@ -191,69 +142,19 @@ func TestTakeRefuses(t *testing.T) {
 			t.Errorf("%q: %d, %s%s", c.args, code, out, errs)
 		}
 	}
-	if got := statuses(t, db); got[0] != "pending" || len(records(t, th)) != 0 {
+	if got := statuses(t, db); got[0] != "pending" || len(taketest.Records(t, th)) != 0 {
 		t.Errorf("got %v", got)
 	}
 }
 
-// O-02: wherever a take is killed, between the two commits too, the next one leaves
-// each row in the thread exactly once, in order, and marked.
+// O-02.
 func TestKilledTake(t *testing.T) {
-	const rows = 6
-	var insert []string
-	for i := range rows {
-		insert = append(insert, fmt.Sprintf(`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e%d', 'thread.created', %d)`, i, i))
-	}
-	places := map[string]int{}
-	for n := 1; ; n++ {
+	taketest.Killed(t, program(), func(t *testing.T, rows int) taketest.Database {
+		var insert []string
+		for i := range rows {
+			insert = append(insert, fmt.Sprintf(`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e%d', 'thread.created', %d)`, i, i))
+		}
 		file, db := newTable(t, insert...)
-		th := newThread(t)
-		args := []string{"outbox", "take", "--thread", th.Dir(), "--from", "sqlite:" + file, "--batch", "2"}
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "TAKE_ARGS="+strings.Join(args, "\n"), fmt.Sprint("TAKE_KILL_AT=", n))
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, _ := bufio.NewReader(out).ReadString('\n')
-		place, killed := strings.CutPrefix(strings.TrimSpace(line), "reached ")
-		if killed {
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := cmd.Wait(); (err != nil) != killed {
-			t.Fatalf("%s: %v", line, err)
-		}
-		// What is marked is stored, always.
-		stored := len(records(t, th))
-		for i, s := range statuses(t, db) {
-			if s == "processed" && i >= stored {
-				t.Errorf("killed at %s (%d): row %d is marked, but only %d are stored", place, n, i, stored)
-			}
-		}
-		if code, out, errs := run(args...); code != 0 {
-			t.Fatalf("killed at %s (%d): %s%s", place, n, out, errs)
-		}
-		var got []string
-		for _, r := range records(t, th) {
-			got = append(got, r.EventID)
-		}
-		if !slices.Equal(got, []string{"e0", "e1", "e2", "e3", "e4", "e5"}) || slices.Contains(statuses(t, db), "pending") {
-			t.Errorf("killed at %s (%d): got %v, %v", place, n, got, statuses(t, db))
-		}
-		if !killed {
-			break
-		}
-		places[place]++
-	}
-	for _, place := range []string{"read", "stored", "marked"} {
-		if places[place] != rows/2 {
-			t.Errorf("%d deaths at %s", places[place], place)
-		}
-	}
+		return taketest.Database{Args: []string{"--from", "sqlite:" + file}, Statuses: func(t *testing.T) []string { return statuses(t, db) }}
+	})
 }

@@ -9,4 +9,6 @@ var Verbs = []cli.Entry{
 	{Name: "export", Build: exportVerb},
 	{Name: "mirror", Build: mirrorVerb},
 	{Name: "outbox take", Build: takeVerb},
+	{Name: "history import", Build: historyImportVerb},
+	{Name: "history mirror", Build: historyMirrorVerb},
 }

@@ -1,0 +1,72 @@
+package trigger
+
+import (
+	"context"
+	"log/slog"
+)
+
+// noteStored counts and logs what the transaction did, and wakes handlers.
+func (t *Trigger) noteStored(items []*item) {
+	now := t.now()
+	source := ""
+	info := t.log.Enabled(context.Background(), slog.LevelInfo)
+	stored, begun := 0, now
+	for _, i := range items {
+		took := now.Sub(i.begun)
+		switch {
+		case i.known:
+			t.log.Info("duplicate", "trace_id", i.env.TraceID, "event", i.event)
+			t.metrics.done(StatusDuplicate, took)
+		case i.err != nil:
+			t.log.Error("parse failure", "trace_id", i.env.TraceID, "error", i.err)
+			t.metrics.done(StatusParseError, took)
+		case i.rejected != nil:
+			t.log.Warn("rejected", "trace_id", i.env.TraceID, "reason", *i.rejected, "policy", t.cfg.AckPolicy)
+			t.metrics.done(StatusRejected, took)
+		default:
+			if info {
+				t.log.Info("stored", "trace_id", i.env.TraceID, "event", i.event, "deliveries", i.deliver)
+			}
+			source = i.draft.Source
+			stored, begun = stored+1, i.begun // all of a batch have begun at once
+		}
+	}
+	if stored > 0 && t.cfg.Settle == SettleStored {
+		t.metrics.doneAll(StatusStored, now.Sub(begun), int64(stored))
+	}
+	if last := items[len(items)-1]; !last.m.At.IsZero() {
+		t.metrics.set(func(m *Metrics) { m.delay = now.Sub(last.m.At).Seconds() })
+	}
+	if source != "" && t.onStored != nil {
+		t.onStored(source, t.subscribed)
+	}
+}
+
+// tell tells the broker what became of the messages.
+func (t *Trigger) tell(ctx context.Context, items []*item) error {
+	positions := t.src.Capabilities().Positions
+	for _, i := range items {
+		switch {
+		case i.fresh || i.revived:
+			if t.cfg.Settle == SettleHandled {
+				t.track(i)
+				continue
+			}
+		case i.known:
+			if t.attach(i) {
+				continue
+			}
+		case (i.nack || i.requeue) && !positions:
+			if err := t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, *i.m, i.requeue) }); err != nil {
+				return err
+			}
+			continue
+		}
+		d := delivery{m: i.m, done: true}
+		if i.keyed || i.state != 0 {
+			d.at = i.at
+		}
+		t.deliveries.add(d)
+	}
+	return t.ackDone(ctx)
+}

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"os/signal"
+	"syscall"
+	"testing"
+)
+
+// onFullDisk calls fn while this process can write nothing behind the first page of any file, as
+// on a disk that is full.
+func onFullDisk(t *testing.T, fn func()) {
+	t.Helper()
+	signal.Ignore(syscall.SIGXFSZ) // an error is enough
+	defer signal.Reset(syscall.SIGXFSZ)
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	now := was
+	now.Cur = 4096
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &now); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	fn()
+}

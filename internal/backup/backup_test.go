@@ -1,0 +1,127 @@
+package backup
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"thread/engine"
+	"thread/event"
+)
+
+func digest(t *testing.T, dir string) string {
+	t.Helper()
+	th, err := engine.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	sum, err := th.Digest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(sum[:])
+}
+
+// TestUnderLoad: each backup of a thread that is pushed to holds the events of one
+// moment, no older than when it began, and is restored as it is.
+func TestUnderLoad(t *testing.T) {
+	base := t.TempDir()
+	dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
+	th, err := engine.Init(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var pushed int64
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			e, err := th.Push(t.Context(), event.Draft{Source: "s", Type: "t", Content: "x"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			pushed = e.ID
+			mu.Unlock()
+		}
+	})
+	backups := 4
+	if os.Getenv("THREAD_BACKUPS") != "" {
+		backups = 20
+	}
+	for range backups {
+		mu.Lock()
+		least := pushed
+		mu.Unlock()
+		d, err := Create(t.Context(), dir, to, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Events < least || d.Digest != digest(t, d.Dir) {
+			t.Errorf("%+v, of at least %d events", d, least)
+		}
+		r, err := Restore(t.Context(), d.Dir, filepath.Join(base, filepath.Base(d.Dir)))
+		if err != nil || r.Digest != d.Digest || r.Events != d.Events {
+			t.Errorf("restored %+v of %+v, %v", r, d, err)
+		}
+	}
+	stop()
+	all.Wait()
+	d, err := Create(t.Context(), dir, to, 2)
+	if err != nil || d.Digest != digest(t, dir) || d.Removed != backups-1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestUnfinished: what a crash leaves is in nobody's way, and what fails leaves the earlier
+// backups.
+func TestUnfinished(t *testing.T) {
+	base := t.TempDir()
+	dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
+	if _, err := engine.Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(to, unfinished, historyName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Create(t.Context(), dir, to, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Create(ended, dir, to, 1); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if list, err := List(to); err != nil || len(list) != 1 || list[0] != first.Dir {
+		t.Errorf("%q, %v", list, err)
+	}
+	if _, err := Restore(ended, to, filepath.Join(base, "r")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for _, name := range []string{"file", "link"} {
+		path := filepath.Join(base, name)
+		if name == "file" {
+			err = os.WriteFile(path, nil, 0o600)
+		} else {
+			err = os.Symlink("nowhere", path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Restore(t.Context(), to, path); !errors.Is(err, os.ErrExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	left, _ := filepath.Glob(filepath.Join(base, "*.restoring-*"))
+	if more, _ := filepath.Glob(filepath.Join(to, ".*")); len(left)+len(more) > 0 {
+		t.Errorf("left: %q, %q", left, more)
+	}
+}

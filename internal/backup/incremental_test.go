@@ -1,0 +1,184 @@
+package backup
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"thread/engine"
+	"thread/event"
+	"thread/internal/store/bolt"
+)
+
+// change writes of everything that a thread keeps, and drops some of it.
+func change(t *testing.T, th *engine.Thread, r *rand.Rand, n int) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ds := make([]event.Draft, 1+r.IntN(1500))
+	for i := range ds {
+		ds[i] = event.Draft{Source: fmt.Sprint("s", r.IntN(400)), Type: fmt.Sprint("t", n), Content: strings.Repeat("x", r.IntN(300))}
+		if r.IntN(50) == 0 {
+			ds[i].Content = strings.Repeat("long ", r.IntN(9000))
+		}
+		if r.IntN(9) == 0 {
+			ds[i].DedupeKey, ds[i].DedupeWindow = fmt.Sprint("key ", n, " ", i), time.Hour
+		}
+	}
+	_, err := th.PushBatch(t.Context(), ds)
+	must(err)
+	c := fmt.Sprint("c", r.IntN(4))
+	if err := th.Subscribe(t.Context(), engine.Subscription{Consumer: c, Handler: "true"}); err != nil {
+		must(th.Unsubscribe(t.Context(), c))
+		must(th.Subscribe(t.Context(), engine.Subscription{Consumer: c, Handler: fmt.Sprint("echo ", n)}))
+	}
+	feed := th.Feed(c, engine.Policy{Limit: 1, MaxAttempts: 2})
+	var result *engine.Result
+	for range 4 {
+		_, err := feed.Next(t.Context(), result)
+		must(err)
+		result = &engine.Result{Verdict: engine.Rejected, ExitCode: 65}
+	}
+	must(th.Update(t.Context(), func(tx *engine.Tx) error {
+		table, err := tx.Records("mine")
+		for i := 0; i < 200 && err == nil; i++ {
+			key := fmt.Appendf(nil, "%d", r.IntN(1000))
+			if err = table.Put(key, fmt.Appendf(nil, "%d of %d", i, n)); err == nil && i%3 == 0 {
+				err = table.Delete(fmt.Appendf(nil, "%d", r.IntN(1000)))
+			}
+		}
+		return err
+	}))
+}
+
+func snapshotOf(t *testing.T, dir string) bolt.Snapshot {
+	t.Helper()
+	th, err := engine.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	s, err := bolt.TakeSnapshot(t.Context(), th.Store().(*bolt.Store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestIncremental: a backup that goes on from the one before is what one that is made
+// anew is, whatever was done between them.
+func TestIncremental(t *testing.T) {
+	for seed := range uint64(3) {
+		base := t.TempDir()
+		dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
+		th, err := engine.Init(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := os.Open(filepath.Join(dir, bolt.DatabaseName)); err != nil {
+			t.Fatal(err)
+		} else if id, err := Identity(f); err != nil || id == "" {
+			t.Skipf("files cannot be told apart here: %v", err)
+		} else {
+			f.Close()
+		}
+		r := rand.New(rand.NewPCG(seed, 23))
+		var last Done
+		for n := range 8 {
+			change(t, th, r, n)
+			d, err := Create(t.Context(), dir, to, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Copied != d.Events-last.Events || d.Digest != digest(t, dir) {
+				t.Fatalf("%+v after %+v", d, last)
+			}
+			if is, want := snapshotOf(t, d.Dir), snapshotOf(t, dir); !reflect.DeepEqual(is, want) {
+				t.Fatalf("seed %d, backup %d: %+v, want %+v", seed, n, is, want)
+			}
+			last = d
+		}
+	}
+}
+
+// TestMadeAnew: what the backup before has is not taken where it is perhaps no part of
+// the thread, or damaged.
+func TestMadeAnew(t *testing.T) {
+	for name, spoil := range map[string]func(dir, last string) error{
+		"compacted": func(dir, _ string) error {
+			th, err := engine.Open(dir)
+			if err == nil {
+				_, err = th.Compact(t.Context())
+			}
+			return err
+		},
+		"the backup was pushed to": func(_, last string) error {
+			th, err := engine.Open(last)
+			if err == nil {
+				_, err = th.Push(t.Context(), event.Draft{Source: "s", Type: "t", Content: "not of the thread"})
+			}
+			return err
+		},
+		"the backup is damaged": func(_, last string) error {
+			path := filepath.Join(last, bolt.DatabaseName)
+			b, err := os.ReadFile(path)
+			for i := 4 * 4096; i < min(len(b), 40*4096); i += 100 {
+				b[i] ^= 0x55
+			}
+			if err == nil {
+				err = os.WriteFile(path, b, 0o600)
+			}
+			return err
+		},
+		"no note": func(_, last string) error { return os.Remove(filepath.Join(last, momentName)) },
+		"an older state of the same file": func(dir, _ string) error {
+			path := filepath.Join(dir, bolt.DatabaseName)
+			other := filepath.Join(t.TempDir(), "other")
+			th, err := engine.Init(other)
+			if err == nil {
+				_, err = th.Push(t.Context(), event.Draft{Source: "s", Type: "t", Content: "another thread"})
+			}
+			if err != nil {
+				return err
+			}
+			b, err := os.ReadFile(filepath.Join(other, bolt.DatabaseName))
+			if err == nil {
+				err = os.WriteFile(path, b, 0o600) // as cp does
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
+			th, err := engine.Init(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(1, 23))
+			for n := range 3 {
+				change(t, th, r, n)
+			}
+			last, err := Create(t.Context(), dir, to, 0)
+			if err == nil {
+				err = spoil(dir, last.Dir)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := Create(t.Context(), dir, to, 0)
+			if err != nil || d.Copied != d.Events || d.Digest != digest(t, dir) {
+				t.Errorf("%+v, %v, want digest %s", d, err, digest(t, dir))
+			}
+		})
+	}
+}

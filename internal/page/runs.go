@@ -1,0 +1,183 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/history"
+	"thread/internal/dispatch"
+	"thread/internal/jsonform"
+)
+
+const (
+	shownRuns    = 50  // that have ended
+	shownParts   = 200 // steps, tool calls or children of a run
+	shownDelayed = 100
+)
+
+// RunRow is a recorded run.
+type RunRow struct{ history.RunRow }
+
+// MarshalJSON is the row in the form of docs/JSON.md.
+func (r RunRow) MarshalJSON() ([]byte, error) { return history.AppendJSON(nil, &r.RunRow) }
+
+// Took is how long it took.
+func (r RunRow) Took() string {
+	if r.StartedAt.IsZero() || r.EndedAt.IsZero() {
+		return ""
+	}
+	return r.Duration(r.EndedAt).Round(time.Millisecond).String()
+}
+
+// StepRow is a step of one.
+type StepRow struct{ history.StepRow }
+
+// MarshalJSON is the row in the form of docs/JSON.md.
+func (r StepRow) MarshalJSON() ([]byte, error) { return history.AppendJSON(nil, &r.StepRow) }
+
+// ToolRow is a tool call of one.
+type ToolRow struct{ history.ToolCallRow }
+
+// MarshalJSON is the row in the form of docs/JSON.md.
+func (r ToolRow) MarshalJSON() ([]byte, error) { return history.AppendJSON(nil, &r.ToolCallRow) }
+
+// Runs is what runs now, and the newest recorded runs.
+type Runs struct {
+	Active   []Run    `json:"active"`
+	Recorded []RunRow `json:"recorded"`
+}
+
+// open opens the history of a thread, nil for none. As for thread runs, the runs of
+// handlers that have ended are taken into it before; those for which there is no time
+// are left for the next look.
+func (p *Page) open(ctx context.Context, t Thread) (*history.History, error) {
+	there := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	take := !p.opts.ReadOnly && there(dispatch.EndedDir(t.Dir()))
+	if !take && !there(filepath.Join(t.Dir(), history.Dir, "events.db")) {
+		return nil, nil
+	}
+	h, err := history.Open(ctx, t.Dir(), history.LeaveRuns(), history.WithEngine(dispatch.OwnFile(t.Dir())))
+	if err != nil || !take {
+		return h, err
+	}
+	taking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := h.TakeRuns(taking); err != nil && taking.Err() == nil {
+		_ = h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// runs are those of a thread.
+func (p *Page) runs(q *http.Request) (any, error) {
+	t, err := p.named(q.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	list := Runs{Active: t.Runs(), Recorded: []RunRow{}}
+	if list.Active == nil {
+		list.Active = []Run{}
+	}
+	h, err := p.open(q.Context(), t)
+	if h == nil || err != nil {
+		return list, err
+	}
+	defer h.Close()
+	for r, err := range h.Runs(q.Context(), history.Query{Limit: shownRuns}) {
+		if err != nil {
+			return nil, err
+		}
+		list.Recorded = append(list.Recorded, RunRow{r})
+	}
+	return list, nil
+}
+
+// OneRun is a run and what belongs to it.
+type OneRun struct {
+	Run      RunRow                `json:"run"`
+	Output   history.CommandOutput `json:"output"`
+	Steps    []StepRow             `json:"steps"`
+	Tools    []ToolRow             `json:"tool_calls"`
+	Children []RunRow              `json:"children"`
+}
+
+// run is one of them.
+func (p *Page) run(q *http.Request) (any, error) {
+	t, err := p.named(q.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	h, err := p.open(q.Context(), t)
+	if err != nil {
+		return nil, err
+	}
+	id := strings.TrimSuffix(q.PathValue("id"), ".json")
+	if h == nil {
+		return nil, &Error{http.StatusNotFound, "this thread has no recorded runs"}
+	}
+	defer h.Close()
+	ctx := q.Context()
+	one := OneRun{Steps: []StepRow{}, Tools: []ToolRow{}, Children: []RunRow{}}
+	if err := h.Get(ctx, &one.Run.RunRow, id); err != nil {
+		return nil, err
+	}
+	if one.Output, err = h.Command(ctx, id); err != nil && !errors.Is(err, history.ErrNotFound) {
+		return nil, err
+	}
+	for s, err := range h.Steps(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		if one.Steps = append(one.Steps, StepRow{s}); len(one.Steps) == shownParts {
+			break
+		}
+	}
+	for c, err := range h.ToolCalls(ctx, history.Query{Run: id, Limit: shownParts}) {
+		if err != nil {
+			return nil, err
+		}
+		one.Tools = append(one.Tools, ToolRow{c})
+	}
+	for r, err := range h.Runs(ctx, history.Query{Run: id, Oldest: true, Limit: shownParts}) {
+		if err != nil {
+			return nil, err
+		}
+		one.Children = append(one.Children, RunRow{r})
+	}
+	return one, nil
+}
+
+// schedules are what is planned, as thread schedule list shows it, but for the
+// delayed events after the first hundred.
+func (p *Page) schedules(q *http.Request) (any, error) {
+	t, err := p.named(q.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	list := []jsonform.Schedule{}
+	var schedules []engine.Schedule
+	if schedules, err = t.Engine().Schedules(q.Context()); err != nil {
+		return nil, err
+	}
+	for i := range schedules {
+		list = append(list, jsonform.NewSchedule(&schedules[i]))
+	}
+	delayed, err := t.Engine().Delayed(q.Context(), shownDelayed)
+	if err != nil {
+		return nil, err
+	}
+	for i := range delayed {
+		list = append(list, jsonform.NewDelayed(&delayed[i]))
+	}
+	return list, nil
+}

@@ -1,0 +1,210 @@
+package page
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+)
+
+// maxSessions bounds how many browsers may be logged in; the oldest goes.
+const maxSessions = 100
+
+// sessions are the browsers that have logged in. They end with the process.
+type sessions struct {
+	cookie string // its name: cookies of a host are for all of its ports
+	secret []byte
+
+	mu   sync.Mutex
+	list []session
+	once string // the key of the one-time address, "" when it was used
+}
+
+// session is a browser that has logged in.
+type session struct {
+	id  string
+	key string // of who it is, see Options.LogIn; "" by the one-time address
+}
+
+func newSessions() *sessions {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	return &sessions{cookie: "thread_" + rand.Text()[:8], secret: secret}
+}
+
+// OneTime returns the path of an address that logs a browser in, once. It takes the
+// place of the one before.
+func (p *Page) OneTime() string {
+	s := p.sessions
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.once = rand.Text() + rand.Text()
+	return "/open?key=" + s.once
+}
+
+// take reports whether key is that of the one-time address, which then is used.
+func (s *sessions) take(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ok := s.once != "" && subtle.ConstantTimeCompare([]byte(key), []byte(s.once)) == 1
+	if ok {
+		s.once = ""
+	}
+	return ok
+}
+
+// of returns the session of a request, one without an id for none.
+func (s *sessions) of(q *http.Request) session {
+	c, err := q.Cookie(s.cookie)
+	if err != nil {
+		return session{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.IndexFunc(s.list, func(one session) bool { return one.id == c.Value }); i >= 0 {
+		return s.list[i]
+	}
+	return session{}
+}
+
+// begin makes a session, and the cookie for it.
+func (s *sessions) begin(rw http.ResponseWriter, q *http.Request, key string) {
+	id := rand.Text() + rand.Text()
+	s.mu.Lock()
+	if len(s.list) >= maxSessions {
+		s.list = s.list[1:]
+	}
+	s.list = append(s.list, session{id, key})
+	s.mu.Unlock()
+	http.SetCookie(rw, &http.Cookie{Name: s.cookie, Value: id, Path: "/", HttpOnly: true, Secure: q.TLS != nil, SameSite: http.SameSiteStrictMode})
+}
+
+// Known reports whether a request comes from a browser that has logged in,
+// and whose token still counts.
+func (p *Page) Known(q *http.Request) bool {
+	_, ok := p.logged(q)
+	return ok
+}
+
+// logged reports whether a request comes from such a browser, and whether that may change
+// something.
+func (p *Page) logged(q *http.Request) (changes, ok bool) {
+	s := p.sessions.of(q)
+	switch {
+	case s.id == "":
+		return false, false
+	case s.key == "":
+		return true, true
+	}
+	return p.opts.Known(s.key)
+}
+
+type changesKey struct{}
+
+// readOnly reports whether who asks may change nothing.
+func (p *Page) readOnly(q *http.Request) bool {
+	return p.opts.ReadOnly || q.Context().Value(changesKey{}) != true
+}
+
+// formToken is what the forms of a page carry: no other site knows it.
+func (p *Page) formToken(q *http.Request) string {
+	mac := hmac.New(sha256.New, p.sessions.secret)
+	mac.Write([]byte(p.sessions.of(q).id))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// Public reports whether a path has nothing of any thread, so that it is for everybody.
+func Public(path string) bool {
+	return slices.Contains([]string{"/open", "/login", "/ui.css", "/ui.js", "/favicon.ico"}, path)
+}
+
+// maxForm bounds the body of a form, most of which is the content of a filter.
+const maxForm = 256 << 10
+
+// csp lets a page load its own two files and ask this server; everything else in it
+// is inert.
+const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP answers a request that is known, or for a Public path. Whether who sends it
+// may change something is known already, or said by its session.
+func (p *Page) ServeHTTP(rw http.ResponseWriter, q *http.Request, changes bool) {
+	if logged, ok := p.logged(q); ok {
+		changes = changes || logged
+	}
+	q = q.WithContext(context.WithValue(q.Context(), changesKey{}, changes))
+	h := rw.Header()
+	h.Set("Content-Security-Policy", csp)
+	h.Set("Referrer-Policy", "same-origin") // with none, a form has no Origin
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if q.Method == http.MethodPost {
+		q.Body = http.MaxBytesReader(rw, q.Body, maxForm)
+		if err := q.ParseForm(); err != nil {
+			p.refuse(rw, &Error{http.StatusBadRequest, "the form cannot be read"})
+			return
+		}
+		if !sameOrigin(q) {
+			p.refuse(rw, &Error{http.StatusForbidden, "a page of another site must not ask that"})
+			return
+		}
+	}
+	switch q.URL.Path {
+	case "/open", "/login":
+		p.enter(rw, q)
+	default:
+		p.mux.ServeHTTP(rw, q)
+	}
+}
+
+// sameOrigin reports whether a browser says that one of our own pages sends q.
+func sameOrigin(q *http.Request) bool {
+	if site := q.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin"
+	}
+	origin, err := url.Parse(q.Header.Get("Origin"))
+	return err == nil && origin.Host != "" && origin.Host == q.Host
+}
+
+// enter logs a browser in: by the one-time address, or by the token in a form.
+func (p *Page) enter(rw http.ResponseWriter, q *http.Request) {
+	key := ""
+	if q.URL.Path == "/login" && q.Method == http.MethodPost {
+		key = p.opts.LogIn(q.PostFormValue("token"))
+	}
+	switch {
+	case q.URL.Path == "/open" && q.Method == http.MethodGet && p.sessions.take(q.FormValue("key")):
+	case key != "":
+	case q.Method == http.MethodGet && q.URL.Path == "/open":
+		p.Ask(rw, "That address was used before, or is not the latest.")
+		return
+	case q.Method == http.MethodPost:
+		p.Ask(rw, "That is not the token.")
+		return
+	default:
+		p.Ask(rw, "")
+		return
+	}
+	p.sessions.begin(rw, q, key)
+	// No redirection: one that another program began would come without the cookie.
+	p.answer(rw, http.StatusOK, "entered", nil)
+}
+
+// Ask answers with the form for the token, and what is wrong.
+func (p *Page) Ask(rw http.ResponseWriter, why string) {
+	rw.Header().Set("Content-Security-Policy", csp)
+	p.answer(rw, http.StatusUnauthorized, "login", why)
+}
+
+func (p *Page) answer(rw http.ResponseWriter, status int, name string, data any) {
+	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+	rw.WriteHeader(status)
+	_ = p.templates.ExecuteTemplate(rw, name, data) // who asked may be gone
+}

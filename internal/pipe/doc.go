@@ -1,0 +1,3 @@
+// Package pipe reads what a process prints into a pipe. It makes no promise to
+// library users.
+package pipe

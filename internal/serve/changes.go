@@ -1,0 +1,28 @@
+package serve
+
+import "sync"
+
+// changes tells whoever waits that something may have changed, whatever it is.
+type changes struct {
+	mu   sync.Mutex
+	news chan struct{} // nil when nobody waits
+}
+
+// wait returns a channel that is closed with the next change.
+func (c *changes) wait() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.news == nil {
+		c.news = make(chan struct{})
+	}
+	return c.news
+}
+
+func (c *changes) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.news != nil {
+		close(c.news)
+		c.news = nil
+	}
+}

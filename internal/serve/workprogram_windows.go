@@ -1,0 +1,5 @@
+package serve
+
+import "os/exec"
+
+func ownGroup(*exec.Cmd) {}

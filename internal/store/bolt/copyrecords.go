@@ -1,0 +1,223 @@
+package bolt
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"thread/index"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+)
+
+// records makes the buckets whose entries change, and those of others, in the copy what
+// they are now, as far as a slice goes: what changes later is for changeable, which finds
+// little to write then. Buckets in buckets are left to it.
+func (c *copying) records() (more bool, err error) {
+	err = c.eachChangeable(c.record.bucket, func(name []byte, from *bbolt.Bucket) (bool, error) {
+		if !bytes.Equal(name, c.record.bucket) {
+			c.record.key = nil
+		}
+		next, err := c.merge([][]byte{name}, from, c.record.key, true)
+		if err != nil {
+			return false, err
+		}
+		c.record = recordsAt{bytes.Clone(name), next}
+		if more = next != nil; !more {
+			c.record.bucket = append(c.record.bucket, 0)
+			more = c.over()
+		}
+		return !more, nil
+	})
+	return more, err
+}
+
+// recordsAt is where records goes on.
+type recordsAt struct{ bucket, key []byte }
+
+// changeable makes all of them what they are, under the exclusive lock.
+func (c *copying) changeable() error {
+	seen := map[string]bool{}
+	err := c.eachChangeable(nil, func(name []byte, from *bbolt.Bucket) (bool, error) {
+		seen[string(name)] = true
+		_, err := c.merge([][]byte{name}, from, nil, false)
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range []([]byte){disk.BucketEvents, disk.BucketSeries, disk.BucketColumns} {
+		from, err := index.Bucket(c.from.b, name)
+		if err != nil || from == nil {
+			return err
+		}
+		to, err := c.open([][]byte{name})
+		if err == nil {
+			err = to.SetSequence(from.Sequence())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var gone [][]byte
+	err = c.tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+		if changes(name) && !seen[string(name)] {
+			gone = append(gone, bytes.Clone(name))
+		}
+		return nil
+	})
+	for _, name := range gone {
+		if err == nil {
+			err = c.tx.DeleteBucket(name)
+		}
+	}
+	return err
+}
+
+// changes reports whether a bucket has entries that are not there for good.
+func changes(name []byte) bool {
+	switch string(name) {
+	case string(disk.BucketPieces), string(disk.BucketSeriesByID), string(disk.BucketTypes), string(disk.BucketTypeBlocks),
+		string(disk.BucketEvents), string(disk.BucketSeries), string(disk.BucketColumns):
+		return false
+	}
+	return true
+}
+
+// eachChangeable calls fn for those buckets of the source, from one on, until it returns false.
+func (c *copying) eachChangeable(from []byte, fn func(name []byte, b *bbolt.Bucket) (bool, error)) error {
+	root := c.from.b.Cursor().Bucket()
+	return index.Range(root, from, func(name, _ []byte) (bool, error) {
+		if !changes(name) {
+			return true, nil
+		}
+		b, err := index.Bucket(c.from.b, name)
+		if err != nil || b == nil {
+			return true, err
+		}
+		return fn(name, b)
+	})
+}
+
+// An edit of an entry of the copy; its value is nil where it is to be deleted.
+type edit struct{ key, value []byte }
+
+// merge makes a bucket of the copy what that of the source is, from a key on. In a slice it
+// may stop, and returns the key to go on from; it leaves out buckets in the bucket then.
+func (c *copying) merge(path [][]byte, from *bbolt.Bucket, start []byte, slice bool) (next []byte, err error) {
+	if slice {
+		err = index.CheckPath(from, start) // the whole tree for each slice would take too long
+	} else {
+		err = index.CheckTree(from)
+	}
+	if err != nil {
+		return nil, err
+	}
+	to, err := c.open(path)
+	if err != nil {
+		return nil, err
+	}
+	if to.Sequence() != from.Sequence() {
+		if err := to.SetSequence(from.Sequence()); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		edits, nested, next, err := c.differing(path, from, to, start, slice)
+		if err == nil {
+			err = c.apply(edits, to)
+		}
+		for _, name := range nested {
+			if err == nil && to.Get(name) != nil {
+				err = to.Delete(name)
+			}
+			if err == nil {
+				_, err = c.merge(append(path[:len(path):len(path)], name), from.Bucket(name), nil, false)
+			}
+		}
+		if err != nil || slice || next == nil {
+			return next, err
+		}
+		start = next
+		if c.size >= maxGroupBytes/4 && len(path) == 1 {
+			if err := c.next(); err != nil {
+				return nil, err
+			}
+			if to, err = c.open(path); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// apply makes edits in a bucket of the copy.
+func (c *copying) apply(edits []edit, to *bbolt.Bucket) (err error) {
+	for _, e := range edits {
+		if to.Bucket(e.key) != nil {
+			err = to.DeleteBucket(e.key)
+		} else if e.value == nil {
+			err = to.Delete(e.key)
+		}
+		if err == nil && e.value != nil {
+			err = to.Put(e.key, e.value)
+		}
+		if err != nil {
+			return err
+		}
+		c.size += len(e.key) + len(e.value)
+	}
+	return nil
+}
+
+// differing returns some edits, which buckets there are among the entries, and the key to
+// go on from, nil at the end.
+func (c *copying) differing(path [][]byte, from, to *bbolt.Bucket, start []byte, slice bool) (edits []edit, nested [][]byte, next []byte, err error) {
+	at, has := from.Cursor(), to.Cursor()
+	k, v := at.Seek(start)
+	tk, tv := has.Seek(start)
+	if start == nil {
+		k, v = at.First()
+		tk, tv = has.First()
+	}
+	for bytesFound := 0; k != nil || tk != nil; {
+		if c.n++; c.n%endedEvery == 0 {
+			if err := c.from.ended(); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		order := bytes.Compare(k, tk)
+		switch {
+		case k == nil || tk != nil && order > 0:
+			if !c.own(path, tk) && (tv != nil || !slice) {
+				edits = append(edits, edit{key: bytes.Clone(tk)})
+			}
+			tk, tv = has.Next()
+			continue
+		case c.own(path, k):
+		case v == nil:
+			if !slice {
+				nested = append(nested, bytes.Clone(k))
+			}
+		case tk == nil || order < 0 || tv == nil || !bytes.Equal(v, tv):
+			edits = append(edits, edit{bytes.Clone(k), append([]byte{}, v...)})
+			bytesFound += len(k) + len(v)
+		}
+		last := bytes.Clone(k)
+		if tk != nil && order == 0 {
+			tk, tv = has.Next()
+		}
+		if k, v = at.Next(); k != nil && bytes.Compare(k, last) <= 0 {
+			return nil, nil, nil, fmt.Errorf("%w: bucket %q is out of order", store.ErrCorrupt, path[0])
+		}
+		if bytesFound >= maxGroupBytes/16 || slice && c.over() {
+			return edits, nested, append(last, 0), nil
+		}
+	}
+	return edits, nested, nil, nil
+}
+
+// own reports whether an entry of the copy is its own.
+func (c *copying) own(path [][]byte, key []byte) bool {
+	return len(path) == 1 && bytes.Equal(path[0], disk.BucketMeta) && bytes.Equal(key, disk.KeySeries)
+}

@@ -1,0 +1,5 @@
+//go:build !linux && !darwin && !freebsd && !netbsd && !dragonfly
+
+package bolt
+
+const canKeepOpen = false

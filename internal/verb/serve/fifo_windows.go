@@ -1,0 +1,5 @@
+package serve
+
+import "errors"
+
+func mkfifo(string) error { return errors.ErrUnsupported }

@@ -1,0 +1,144 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"thread/compat"
+	"thread/history"
+	"thread/internal/cli"
+	"thread/internal/durable"
+	"thread/internal/verb/mirror"
+)
+
+// mirrorPlace is where a workspace has its mirror, below its root.
+var mirrorPlace = filepath.Join(".openharness", "data", "history.db")
+
+type historyMirrorCmd struct{ mirror.Command }
+
+func historyMirrorVerb() *cli.Verb {
+	v := mirror.Verb()
+	v.Server = true // thread-net has the one for PostgreSQL
+	v.Grammar = func() cli.Command { return new(historyMirrorCmd) }
+	v.Errors = errorWords
+	return v
+}
+
+// NamesThread is for package cli: it is what PostgreSQL is needed for.
+func (c *historyMirrorCmd) NamesThread() string { return c.To.Value }
+
+// place is one file and the workspaces that are mirrored into it, nil for all.
+type place struct {
+	path string
+	opts compat.HistoryMirrorOptions
+}
+
+func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
+	// Without --to the thread says which files are written.
+	setDir := a.OwnDir
+	if c.To.Set {
+		setDir = func(dir string) error { return a.SetDir("--thread", dir) }
+	}
+	if err := setDir(c.Thread.Value); err != nil {
+		return err
+	}
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if scheme, _, ok := strings.Cut(c.To.Value, ":"); ok && (scheme == "postgres" || scheme == "postgresql") {
+		return cli.UsageError(fmt.Sprintf("--to %q is not postgres://HOST/DATABASE", c.To.Value), "say for example postgres://localhost/app")
+	}
+	h, err := history.Open(ctx, a.Dir)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if !compat.Available { // a constant: all that follows is left out of such a build
+		return compat.ErrNoSQLite
+	}
+	ctx, stop := cli.Interruptible(ctx)
+	defer stop()
+	places, err := c.places(ctx, h)
+	if err != nil {
+		return err
+	}
+	mirrors := make([]*compat.HistoryMirror, 0, len(places))
+	defer func() {
+		for _, m := range mirrors {
+			m.Close()
+		}
+	}()
+	for _, p := range places {
+		a.Target = p.path
+		if p.opts.Default {
+			if err := durable.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
+				return err
+			}
+		}
+		m, err := compat.OpenHistoryMirror(ctx, h, p.path, p.opts)
+		if err != nil {
+			return err
+		}
+		mirrors = append(mirrors, m)
+		if m.Rebuilt != "" {
+			a.Warn("%s was started over: %s; the old copy is %s", p.path, m.Rebuilt, m.Aside)
+		}
+		n, err := m.Sync(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.Print(a, n, p.path); err != nil {
+			return err
+		}
+	}
+	if !c.Follow {
+		return nil
+	}
+	copies := make([]mirror.Copy, len(mirrors))
+	for i, m := range mirrors {
+		copies[i] = mirror.Copy{Name: places[i].path, Mirror: m}
+	}
+	return mirror.Keep(ctx, a, copies)
+}
+
+// places returns the files that are to be kept.
+func (c *historyMirrorCmd) places(ctx context.Context, h *history.History) (list []place, err error) {
+	only, err := c.Only(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	if c.To.Set {
+		path, err := cli.Resolve(c.To.Value)
+		return []place{{path, compat.HistoryMirrorOptions{Workspaces: only}}}, err
+	}
+	for w, err := range h.Workspaces(ctx, history.WorkspaceQuery{}) {
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case only != nil && w.ID != c.Workspace.Value:
+			continue
+		case w.Kind == "chat":
+			continue
+		case !filepath.IsAbs(w.RootPath):
+			return nil, cli.LogicError(fmt.Sprintf("the workspace %s has no absolute root_path", w.ID), "set it with thread workspace set --root, or name one file with --to")
+		}
+		path := filepath.Join(w.RootPath, mirrorPlace)
+		if i := slices.IndexFunc(list, func(p place) bool { return p.path == path }); i >= 0 {
+			list[i].opts.Workspaces = append(list[i].opts.Workspaces, w.ID)
+			continue
+		}
+		if info, err := os.Stat(w.RootPath); err != nil || !info.IsDir() {
+			return nil, cli.LogicError(fmt.Sprintf("the root of the workspace %s, %s, is not a directory", w.ID, w.RootPath), "make it, or name one file with --to")
+		}
+		list = append(list, place{path, compat.HistoryMirrorOptions{Workspaces: []string{w.ID}, Default: true}})
+	}
+	if list == nil {
+		return nil, cli.LogicError("no workspace has a place for a mirror", "record something first, or name a file with --to")
+	}
+	return list, nil
+}

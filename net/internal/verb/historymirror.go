@@ -1,0 +1,92 @@
+package verb
+
+import (
+	"context"
+	"fmt"
+
+	"thread/history"
+	"thread/internal/cli"
+	"thread/internal/historymirror"
+	"thread/internal/verb/mirror"
+	"thread/net/internal/pgmirror"
+	"thread/net/pgstore"
+)
+
+type historyMirrorCmd struct{ mirror.Command }
+
+func historyMirrorVerb() *cli.Verb {
+	v := mirror.Verb()
+	v.Directories = "name a directory with --thread"
+	v.Grammar = func() cli.Command { return new(historyMirrorCmd) }
+	v.Errors = func(*cli.App) []cli.Rule {
+		return []cli.Rule{
+			{Is: context.Canceled, Code: 1, What: "interrupted", Fix: "run it again; it begins where it has to"},
+			{Is: pgstore.ErrPassword, Code: 2, Fix: "put it into ~/.pgpass, a service file or PGPASSWORD, and change it, because others may have seen it"},
+			{Is: pgstore.ErrURL, Code: 2, What: "--to is not the URL of a schema in PostgreSQL", Fix: "give postgres://[user@]host[:port]/database?schema=NAME, with a name of at most 63 bytes and without a thread"},
+			{Is: history.ErrOwner, Code: 1, Fix: "run it as that account, or as root"},
+			{Is: historymirror.ErrNotMirror, Code: 1, Fix: "name another schema with ?schema=NAME, or drop that one"},
+			{Is: pgmirror.ErrVersion, Code: 1, Fix: "use the same version of thread-net everywhere, or name another schema with ?schema=NAME"},
+			{Is: pgmirror.ErrRights, Code: 1, Fix: "let an administrator run CREATE SCHEMA name AUTHORIZATION role, or use the role that owns the schema"},
+			{Is: pgmirror.ErrBusy, Code: 1, Fix: "retry; it goes on where it was"},
+			{Is: pgmirror.ErrRefused, Code: 1, Fix: "check --to, and what the database allows"},
+		}
+	}
+	return v
+}
+
+func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
+	if err := a.SetDir("--thread", c.Thread.Value); err != nil {
+		return err
+	}
+	if err := c.Check(); err != nil {
+		return err
+	}
+	url := c.To.Value
+	if !cli.IsURL(url) {
+		return cli.UsageError(fmt.Sprintf("--to %q is not postgres://HOST/DATABASE", url), "run thread history mirror for a file")
+	}
+	config, schema, err := pgstore.ParseSchema(url, pgmirror.DefaultSchema)
+	if err != nil {
+		return err
+	}
+	h, err := history.Open(ctx, a.Dir)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	a.Target = url
+	ctx, stop := cli.Interruptible(ctx)
+	defer stop()
+	only, err := c.Only(ctx, h)
+	if err != nil {
+		return err
+	}
+	m, err := pgmirror.Open(ctx, h, config, schema, only)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	warn := func() {
+		if why := rebuilt(m); why != "" {
+			a.Warn("%s %s", url, why)
+		}
+	}
+	warn()
+	n, err := m.Sync(ctx)
+	warn()
+	if err != nil {
+		return err
+	}
+	if err := c.Print(a, n, url); err != nil || !c.Follow {
+		return err
+	}
+	return mirror.Keep(ctx, a, []mirror.Copy{{Name: url, Mirror: m, Rebuilt: func() string { return rebuilt(m) }}})
+}
+
+// rebuilt says why the last call began the copy anew, "" if it did not.
+func rebuilt(m *pgmirror.Mirror) string {
+	if m.Rebuilt == "" {
+		return ""
+	}
+	return fmt.Sprintf("was started over: %s; the old copy is the schema %s", m.Rebuilt, m.Aside)
+}

@@ -1,0 +1,71 @@
+// Package verb is what thread-net has beside the verbs of thread: how a thread is opened
+// that is in PostgreSQL.
+package verb
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"thread/engine"
+	"thread/internal/cli"
+	"thread/internal/store"
+	"thread/net/pgstore"
+)
+
+// Servers implements cli.Servers.
+type Servers struct{}
+
+// Open implements cli.Servers.
+func (Servers) Open(url string, opts []engine.Option) (*engine.Thread, error) {
+	address, err := pgstore.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return engine.OpenStore(url, store.Place{Dir: place(url)}, func(l store.Logic, lockWait time.Duration) store.Store {
+		return pgstore.Open(address, pgstore.Options{Logic: l, LockTimeout: lockWait})
+	}, opts...), nil
+}
+
+// place is where a host would keep files of the thread. Nothing makes that directory.
+func place(url string) string {
+	state := os.Getenv("XDG_STATE_HOME")
+	if home := os.Getenv("HOME"); !filepath.IsAbs(state) && filepath.IsAbs(home) {
+		state = filepath.Join(home, ".local", "state")
+	}
+	if !filepath.IsAbs(state) {
+		state = filepath.Join(string(filepath.Separator), "nonexistent")
+	}
+	sum := sha256.Sum256([]byte(url))
+	return filepath.Join(state, "thread", fmt.Sprintf("%x", sum[:8]))
+}
+
+// Init implements cli.Servers.
+func (Servers) Init(ctx context.Context, url string) error {
+	address, err := pgstore.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	return pgstore.Init(ctx, address)
+}
+
+// Errors implements cli.Servers.
+func (Servers) Errors(a *cli.App) []cli.Rule {
+	url := cli.ShellWord(a.Dir)
+	return []cli.Rule{
+		{Is: pgstore.ErrPassword, Code: 2, Fix: "put it into ~/.pgpass, a service file or PGPASSWORD, and change it, because others may have seen it"},
+		{Is: pgstore.ErrURL, Code: 2, Fix: "give postgres://[user@]host[:port]/database?thread=NAME"},
+		{Is: pgstore.ErrMayNot, Code: 1, Fix: "let one that may run thread-net schema | psql, as that file says"},
+		{Is: pgstore.ErrWeak, Code: 1, Fix: "set it as PostgreSQL's manual says, or if that may be add durability=any to the URL"},
+		{Is: pgstore.ErrTurnTaken, Code: 1, Fix: "wait until it is done, or give thread consume --follow, which takes over"},
+		{Is: pgstore.ErrTurnLost, Code: 1, Fix: "nothing was stored here any more; run it again to wait for the turn"},
+		{Is: errCutOff, Code: 1, Fix: "check the connection to the server and run it again"},
+		{Is: pgstore.ErrImporting, Code: 1, Fix: "run thread import with the same source again; it goes on where it was"},
+		{Is: engine.ErrNotThread, Code: 1, What: "there is no thread at " + a.Dir, Fix: "run thread init " + url},
+		{Is: engine.ErrExists, Code: 1, What: a.Dir + " is already a thread", Fix: "use it with --thread " + url + ", or give another name"},
+		{Is: engine.ErrCorrupt, Code: 1, Fix: "restore the database from a backup"},
+	}
+}

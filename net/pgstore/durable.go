@@ -1,0 +1,82 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// durability is what a server says of what it has confirmed.
+type durability struct {
+	fsync, fullPageWrites bool
+	hosts                 int64 // that have what a COMMIT has confirmed, this one included
+}
+
+// durableSettings are the columns of settings that durabilityOf reads.
+const durableSettings = "current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names')"
+
+func durabilityOf(row [][]byte) durability {
+	return durability{string(row[0]) == "on", string(row[1]) == "on", 1 + standbys(string(row[2]))}
+}
+
+// standbys is how many standbys a COMMIT waits for: of FIRST n (...), ANY n (...), n (...)
+// n, of a list of names 1.
+func standbys(names string) int64 {
+	if strings.TrimSpace(names) == "" {
+		return 0
+	}
+	before, _, found := strings.Cut(names, "(")
+	if !found {
+		return 1
+	}
+	words := strings.Fields(before)
+	if len(words) == 0 {
+		return 1
+	}
+	n, err := strconv.ParseInt(words[len(words)-1], 10, 64)
+	if err != nil || n < 1 {
+		return 1
+	}
+	return n
+}
+
+func (d durability) String() string {
+	s := fmt.Sprintf("%d hosts", d.hosts)
+	if d.hosts == 1 {
+		s = "1 host"
+	}
+	switch {
+	case !d.fsync:
+		return s + ", no fsync"
+	case !d.fullPageWrites:
+		return s + ", fsync, torn pages"
+	}
+	return s + ", fsync"
+}
+
+// checkDurable returns ErrWeak for settings with which a power cut loses or damages what
+// was stored, and where fewer hosts have it than the URL asks for, unless the URL allows
+// that.
+func (a *Address) checkDurable(d durability) error {
+	switch {
+	case a.weak:
+		return nil
+	case !d.fsync:
+		return fmt.Errorf("%w: fsync is off", ErrWeak)
+	case !d.fullPageWrites:
+		return fmt.Errorf("%w: full_page_writes is off", ErrWeak)
+	case d.hosts < a.hosts:
+		return fmt.Errorf("%w: by synchronous_standby_names %d of the %d hosts that are asked for have it", ErrWeak, d.hosts, a.hosts)
+	}
+	return nil
+}
+
+// Durability implements store.Durable.
+func (s *Store) Durability(ctx context.Context) (text string, err error) {
+	err = s.run(ctx, false, nil, func(tx *tx) error {
+		text = tx.durability.String()
+		return nil
+	})
+	return text, err
+}

@@ -1,0 +1,253 @@
+package pgstore
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+	"strconv"
+
+	"thread/internal/store"
+)
+
+type recordKey struct {
+	table store.Table
+	key   string
+}
+
+// record is one that was read.
+type record struct{ key, value []byte }
+
+// prefix is what a transaction has read of the beginning of a table with its first
+// statements, because nearly every one looks at it. Of a short table, which is read whole,
+// it has what the transaction puts, too.
+type prefix struct {
+	list  []record
+	whole bool // there are no more
+}
+
+const (
+	prefixRecords = 16
+	mostInPrefix  = 64 // with what was put
+)
+
+// prefixed are the tables whose beginning is read.
+var prefixed = []store.Table{store.Subscriptions, store.Scheduled, store.LimitsTable, store.Progress, store.Deliveries,
+	store.Retries, store.Settled, store.Attempts, store.DedupeExpiry, store.Meta}
+
+// quiet are the tables that nobody waits for while their consumer is at work.
+var quiet = []store.Table{store.Progress, store.Checked, store.Deliveries, store.Attempts, store.Settled, store.Dedupe, store.DedupeExpiry}
+
+// firstOnes reads the beginnings.
+func firstOnes(thread value) statement {
+	var tables [][]byte
+	for _, t := range prefixed {
+		tables = append(tables, []byte(t))
+	}
+	return sql(`SELECT t.tab, r.key, r.value FROM unnest($2::text[]) AS t (tab),
+		LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = t.tab ORDER BY key LIMIT `+strconv.Itoa(prefixRecords)+`) r`, thread, texts(tables))
+}
+
+func (tx *tx) setPrefixes(rows [][][]byte) {
+	tx.prefixes = map[store.Table]*prefix{}
+	for _, t := range prefixed {
+		tx.prefixes[t] = &prefix{whole: true}
+	}
+	for _, r := range rows {
+		if p := tx.prefixes[store.Table(r[0])]; p != nil {
+			p.list = append(p.list, record{r[1], notNil(r[2])})
+			p.whole = len(p.list) < prefixRecords
+		}
+	}
+	for _, p := range tx.prefixes {
+		sort.Slice(p.list, func(i, j int) bool { return bytes.Compare(p.list[i].key, p.list[j].key) < 0 })
+	}
+}
+
+// put puts a record, or deletes it when value is nil. Who goes through the list goes on
+// with it as it was.
+func (p *prefix) put(key, value []byte) {
+	i, found := slices.BinarySearchFunc(p.list, key, func(r record, key []byte) int { return bytes.Compare(r.key, key) })
+	j := i
+	if found {
+		j++
+	}
+	list := slices.Clone(p.list[:i])
+	if value != nil {
+		list = append(list, record{key, value})
+	}
+	p.list = append(list, p.list[j:]...)
+}
+
+// has reports whether the prefix says what is stored under key.
+func (p *prefix) has(key []byte) bool {
+	return p != nil && (p.whole || len(p.list) > 0 && bytes.Compare(key, p.list[len(p.list)-1].key) <= 0)
+}
+
+// Get implements store.Records.
+func (tx *tx) Get(t store.Table, key []byte) ([]byte, error) {
+	k := recordKey{t, string(key)}
+	if v, ok := tx.pending[k]; ok {
+		return v, tx.failed
+	}
+	if v, ok := tx.known[k]; ok {
+		return v, tx.failed
+	}
+	if p := tx.prefixes[t]; p.has(key) {
+		for _, r := range p.list {
+			if bytes.Equal(r.key, key) {
+				return r.value, tx.failed
+			}
+		}
+		return nil, tx.failed
+	}
+	rows, err := tx.rows("SELECT value FROM records WHERE thread = $1 AND tab = $2 AND key = $3", text(tx.store.thread), text(string(t)), bytea(key))
+	if err != nil {
+		return nil, err
+	}
+	var v []byte
+	if len(rows) > 0 {
+		v = notNil(rows[0][0])
+	}
+	if len(tx.known) >= manyRecords {
+		clear(tx.known)
+	}
+	tx.known[k] = v
+	return v, nil
+}
+
+// Put implements store.Records.
+func (tx *tx) Put(t store.Table, key, value []byte) error { return tx.put(t, key, notNil(value)) }
+
+// Delete implements store.Records.
+func (tx *tx) Delete(t store.Table, key []byte) error { return tx.put(t, key, nil) }
+
+func (tx *tx) put(t store.Table, key, value []byte) error {
+	k := recordKey{t, string(key)}
+	if _, again := tx.pending[k]; !again {
+		tx.unsent[t]++
+	}
+	tx.pending[k] = value
+	if p := tx.prefixes[t]; p != nil && p.whole {
+		if p.put(key, value); len(p.list) > mostInPrefix {
+			delete(tx.prefixes, t)
+		}
+	}
+	tx.tell = tx.tell || tx.store.turn.Load() == nil || !slices.Contains(quiet, t)
+	if len(tx.pending) >= manyRecords {
+		return tx.flush()
+	}
+	return tx.failed
+}
+
+// records are the statements that send what was put.
+func (tx *tx) records() (list []statement) {
+	var tables, keys, values, goneTables, gone [][]byte
+	for k, v := range tx.pending {
+		if v == nil {
+			goneTables, gone = append(goneTables, []byte(k.table)), append(gone, []byte(k.key))
+		} else {
+			tables, keys, values = append(tables, []byte(k.table)), append(keys, []byte(k.key)), append(values, v)
+		}
+		if p := tx.prefixes[k.table]; p != nil && !p.whole {
+			delete(tx.prefixes, k.table)
+		}
+		delete(tx.known, k)
+	}
+	clear(tx.pending)
+	clear(tx.unsent)
+	name := text(tx.store.thread)
+	if len(gone) > 0 {
+		list = append(list, sql("DELETE FROM records r USING unnest($2::text[], $3::bytea[]) AS d (tab, key) WHERE r.thread = $1 AND r.tab = d.tab AND r.key = d.key", name, texts(goneTables), byteas(gone)))
+	}
+	if len(keys) > 0 {
+		list = append(list, sql(`INSERT INTO records (thread, tab, key, value) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
+			ON CONFLICT (thread, tab, key) DO UPDATE SET value = excluded.value`, name, texts(tables), byteas(keys), byteas(values)))
+	}
+	return list
+}
+
+// Rows that are read at once: few at first, because most look at the first only.
+const (
+	firstRecords = 16
+	mostRecords  = 1024
+)
+
+// Ascend implements store.Records.
+func (tx *tx) Ascend(t store.Table, from []byte, fn func(key, value []byte) (more bool, err error)) error {
+	if p := tx.prefixes[t]; p != nil && tx.failed == nil && (p.whole || tx.unsent[t] == 0) {
+		if p.has(from) {
+			for _, r := range p.list {
+				if bytes.Compare(r.key, from) < 0 {
+					continue
+				}
+				if more, err := fn(r.key, r.value); err != nil || !more {
+					return err
+				}
+			}
+			if p.whole {
+				return nil
+			}
+			from = after(p.list[len(p.list)-1].key)
+		}
+	}
+	const text = "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key >= $3 ORDER BY key LIMIT $4"
+	return tx.each(text, t, bytea(from), func(last []byte) []byte { return after(last) }, fn)
+}
+
+// after is the key next to last.
+func after(last []byte) []byte { return append(slices.Clone(last), 0) }
+
+// Descend implements store.Records.
+func (tx *tx) Descend(t store.Table, before []byte, fn func(key, value []byte) (more bool, err error)) error {
+	const text = "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND ($3::bytea IS NULL OR key < $3) ORDER BY key DESC LIMIT $4"
+	return tx.each(text, t, optional(before), func(last []byte) []byte { return last }, fn)
+}
+
+// each calls fn for the records of a statement, so many at a time, and begins the next
+// ones at what next makes of the last key.
+func (tx *tx) each(query string, t store.Table, at value, next func(last []byte) []byte, fn func(key, value []byte) (more bool, err error)) error {
+	if tx.unsent[t] > 0 {
+		if err := tx.flush(); err != nil {
+			return err
+		}
+	}
+	for n := firstRecords; ; n = min(4*n, mostRecords) {
+		list, err := tx.rows(query, text(tx.store.thread), text(string(t)), at, int8(int64(n)))
+		if err != nil {
+			return err
+		}
+		for _, r := range list {
+			if more, err := fn(r[0], notNil(r[1])); err != nil || !more {
+				return err
+			}
+		}
+		if len(list) < n {
+			return nil
+		}
+		at = bytea(next(list[n-1][0]))
+	}
+}
+
+// Sequence implements store.Records.
+func (tx *tx) Sequence(t store.Table) (uint64, error) {
+	rows, err := tx.rows("SELECT n::text FROM sequences WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	return strconv.ParseUint(string(rows[0][0]), 10, 64)
+}
+
+// SetSequence implements store.Records.
+func (tx *tx) SetSequence(t store.Table, n uint64) error {
+	return tx.exec("INSERT INTO sequences (thread, tab, n) VALUES ($1, $2, $3::text::numeric) ON CONFLICT (thread, tab) DO UPDATE SET n = excluded.n",
+		text(tx.store.thread), text(string(t)), text(strconv.FormatUint(n, 10)))
+}
+
+// Drop implements store.Records.
+func (tx *tx) Drop(t store.Table) error {
+	_ = tx.flush()
+	delete(tx.prefixes, t)
+	clear(tx.known)
+	_ = tx.exec("DELETE FROM records WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
+	return tx.exec("DELETE FROM sequences WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
+}

@@ -1,0 +1,283 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"thread/internal/store"
+)
+
+// Store is one handle on a thread.
+type Store struct {
+	address *Address
+	thread  string
+	logic   store.Logic
+	pool    *pool
+	closed  atomic.Bool
+
+	restoring bool                 // it is for a thread that is not whole yet
+	turn      atomic.Pointer[turn] // nil: it has none
+
+	lockTimeout    time.Duration
+	resolveTimeout time.Duration
+	answerTimeout  time.Duration
+	idleTimeout    time.Duration
+	series         seriesCache
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Options are the settings of a handle.
+type Options struct {
+	Logic       store.Logic
+	LockTimeout time.Duration // how long a call waits for others; less than a millisecond is 15 s
+}
+
+const (
+	// defaultLockTimeout is longer than in a directory: there is no group commit across
+	// hosts, so that three hundred pushes at once take some seconds.
+	defaultLockTimeout = 15 * time.Second
+	// resolveTimeout is how long a call tries to learn what became of a broken COMMIT.
+	resolveTimeout = 10 * time.Second
+	// idleTimeout is how long the server waits for a host in the middle of a write.
+	idleTimeout = 10 * time.Second
+)
+
+// Open returns a handle. It does not connect: that there is no such thread shows with the
+// first call.
+func Open(a *Address, o Options) *Store {
+	s := &Store{address: a, thread: a.Thread, logic: o.Logic, lockTimeout: o.LockTimeout, resolveTimeout: resolveTimeout, answerTimeout: commitTimeout, idleTimeout: idleTimeout}
+	if s.lockTimeout < time.Millisecond {
+		s.lockTimeout = defaultLockTimeout
+	}
+	s.pool = newPool(a.config, s.lockTimeout)
+	return s
+}
+
+// Close implements store.Store. It waits for the calls under way, and must not be called
+// from inside one.
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) {
+		s.pool.close()
+	}
+	return nil
+}
+
+// begun returns a transaction that has begun. A connection that was idle and is broken is
+// replaced: nothing was done with it.
+func (s *Store) begun(ctx context.Context, write bool, digests [][]byte) (*tx, error) {
+	for {
+		c, used, err := s.pool.take(ctx)
+		if err != nil {
+			return nil, failure(ctx, err)
+		}
+		tx := &tx{ctx: ctx, conn: c, store: s, began: time.Now()}
+		if err = tx.begin(write, digests); err == nil {
+			return tx, nil
+		}
+		broken := c.IsClosed() && codeOf(err) == "" || errors.Is(err, errLostIdle)
+		tx.end()
+		if !used || !broken || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// errNotStored says that a COMMIT whose connection broke stored nothing.
+var errNotStored = errors.New("nothing was stored")
+
+// run runs fn in a transaction, and commits when it is for writing. digests is what begin
+// takes.
+func (s *Store) run(ctx context.Context, write bool, digests [][]byte, fn func(tx *tx) error) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err := s.runOnce(ctx, write, digests, fn)
+		if !errors.Is(err, errNotStored) {
+			return err
+		}
+	}
+}
+
+func (s *Store) runOnce(ctx context.Context, write bool, digests [][]byte, fn func(tx *tx) error) error {
+	tx, err := s.begun(ctx, write, digests)
+	if err != nil {
+		return err
+	}
+	defer func() { tx.end() }() // after a panic of fn too
+	if err := fn(tx); err != nil {
+		return err
+	}
+	// fn may have passed over an error, and some methods cannot return one.
+	if tx.failed != nil {
+		return tx.failed
+	}
+	if !write {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	nonce := make([]byte, 16)
+	_, _ = rand.Read(nonce) // never fails
+	err = commit(ctx, tx.conn, tx.notice(), append(tx.rest(), s.nonce(nonce)...)...)
+	if w := (*warningError)(nil); errors.Is(err, store.ErrUnknownOutcome) && !errors.As(err, &w) {
+		tx.end()
+		err = s.resolve(ctx, nonce, err)
+	}
+	if err == nil {
+		s.series.learn(tx.newSeries)
+	}
+	return err
+}
+
+// nonce are the statements by which a transaction is found again. Now and then they
+// forget older ones.
+func (s *Store) nonce(nonce []byte) []statement {
+	list := []statement{sql("INSERT INTO commits (thread, nonce) VALUES ($1, $2)", text(s.thread), bytea(nonce))}
+	if nonce[0] == 0 {
+		list = append(list, sql("DELETE FROM commits WHERE thread = $1 AND at < clock_timestamp() - interval '1 hour'", text(s.thread)))
+	}
+	return list
+}
+
+// resolve returns what became of a COMMIT whose connection broke: nil, errNotStored, or
+// unknown. Behind the lock it is decided, and what is committed then comes from the
+// primary.
+func (s *Store) resolve(ctx context.Context, nonce []byte, unknown error) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.resolveTimeout)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		if stored, err := s.lookUp(limited, nonce); err == nil && stored {
+			return nil
+		} else if err == nil {
+			return errNotStored
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-limited.Done():
+			timer.Stop()
+			return unknown
+		}
+	}
+}
+
+func (s *Store) lookUp(ctx context.Context, nonce []byte) (stored bool, err error) {
+	c, err := connect(ctx, s.pool.config)
+	if err != nil {
+		return false, err
+	}
+	defer hangUp(c)
+	r, err := pipeline(ctx, c, nil,
+		sql("BEGIN"), s.settings(true),
+		sql("SELECT 1 FROM threads WHERE thread = $1 FOR UPDATE", text(s.thread)),
+		sql("SELECT 1 FROM commits WHERE thread = $1 AND nonce = $2", text(s.thread), bytea(nonce)))
+	if err != nil {
+		return false, err
+	}
+	mine := make([]byte, 16)
+	_, _ = rand.Read(mine)
+	return len(r[3].rows) > 0, commit(ctx, c, nil, s.nonce(mine)...)
+}
+
+// View implements store.Store.
+func (s *Store) View(ctx context.Context, fn func(tx store.Tx) error) error {
+	return s.run(ctx, false, nil, func(tx *tx) error { return fn(tx) })
+}
+
+// Update implements store.Store.
+func (s *Store) Update(ctx context.Context, fn func(s store.Session) error) error {
+	return s.write(ctx, nil, func(_ *tx, u store.Session) error { return fn(u) })
+}
+
+func (s *Store) write(ctx context.Context, digests [][]byte, fn func(tx *tx, u store.Session) error) error {
+	var over store.Session
+	defer func() {
+		if over != nil {
+			over.Ended()
+		}
+	}()
+	return s.run(ctx, true, digests, func(tx *tx) error {
+		u := s.logic.Begin(tx)
+		if err := u.Before(); err != nil {
+			return err
+		}
+		if err := fn(tx, u); err != nil {
+			return err
+		}
+		over = u
+		return u.After()
+	})
+}
+
+// Prune implements store.Store. It asks and drops in one transaction.
+func (s *Store) Prune(ctx context.Context, d store.Dropping) (c store.Compaction, err error) {
+	err = s.run(ctx, true, nil, func(tx *tx) error {
+		tx.readOnly, c = true, store.Compaction{}
+		tx.limit = 0 // to delete may take long
+		through, err := d.Through(tx)
+		if err == nil && through > 0 {
+			err = d.May(tx, through)
+		}
+		if err != nil {
+			return err
+		}
+		c.Before = tx.Size()
+		if through = min(through, tx.head); through > tx.floor {
+			stored := tx.stored()
+			if err := tx.dropThrough(through); err != nil {
+				return err
+			}
+			c.Through, c.Dropped = through, stored-tx.stored()
+		}
+		c.Kept, c.Size = tx.stored(), tx.Size()
+		return nil
+	})
+	return c, err
+}
+
+// Compact implements store.Store. The server gives space back by itself.
+func (s *Store) Compact(ctx context.Context) (c store.Compaction, err error) {
+	err = s.View(ctx, func(tx store.Tx) error {
+		c.Kept, c.Size = tx.State().Stored, tx.Size()
+		c.Before = c.Size
+		return nil
+	})
+	return c, err
+}
+
+// seriesCache keeps the ids of series that are committed: they never change.
+type seriesCache struct {
+	mu  sync.Mutex
+	ids map[digest]int64
+}
+
+// maxCached bounds the memory of a process that pushes for ever.
+const maxCached = 100_000
+
+func (c *seriesCache) get(d digest) (id int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id, ok = c.ids[d]
+	return id, ok
+}
+
+func (c *seriesCache) learn(ids map[digest]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ids == nil || len(c.ids) > maxCached {
+		c.ids = map[digest]int64{}
+	}
+	for d, id := range ids {
+		c.ids[d] = id
+	}
+}

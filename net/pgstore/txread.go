@@ -1,0 +1,36 @@
+package pgstore
+
+import (
+	"time"
+
+	"thread/event"
+)
+
+// Event implements store.Tx.
+func (tx *tx) Event(id int64) (e event.Event, stored bool, err error) {
+	e.ID = id
+	if id <= tx.floor || id > tx.head {
+		return e, false, tx.failed
+	}
+	rs, err := tx.read(span{after: id - 1, upto: id, contents: true}, 1)
+	if err != nil || len(rs) == 0 {
+		return e, false, err
+	}
+	e, err = tx.event(rs[0])
+	return e, err == nil, err
+}
+
+// Yield implements store.Tx. Writers do not wait for readers, but a server keeps what a
+// long transaction may still look at.
+func (tx *tx) Yield() bool { return time.Since(tx.began) >= sliceTime }
+
+// Size implements store.Tx: of the contents and the records of the thread.
+func (tx *tx) Size() int64 {
+	_ = tx.flush()
+	rows, err := tx.rows(`SELECT coalesce((SELECT sum(octet_length(content)) FROM events WHERE thread = $1), 0)::bigint +
+		coalesce((SELECT sum(octet_length(key) + octet_length(value)) FROM records WHERE thread = $1), 0)::bigint`, text(tx.store.thread))
+	if err != nil {
+		return 0
+	}
+	return number(rows[0][0])
+}

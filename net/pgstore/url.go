@@ -1,0 +1,160 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Address says where a thread is.
+type Address struct {
+	URL    string // as it was given, which has no password
+	Thread string
+	Schema string
+	weak   bool  // a server that may lose what it has confirmed is accepted
+	hosts  int64 // that must have what is confirmed, 1 where the URL does not say so
+	config *pgconn.Config
+}
+
+// DefaultSchema is the schema of a URL that names none.
+const DefaultSchema = "thread"
+
+const maxNameBytes = 200
+
+// connectTimeout is how long a host may take to answer, where neither the URL nor the
+// environment says so. The known clients of thread give up after 5 s.
+const connectTimeout = 4 * time.Second
+
+// ErrURL says that a URL names no thread, ErrPassword that it has a password.
+var (
+	ErrURL      = errors.New("not the URL of a thread in PostgreSQL")
+	ErrPassword = errors.New("the URL has a password in it, where other users of the host see it")
+)
+
+// ErrWeak says that the server does not keep what it confirms as the URL asks for.
+var ErrWeak = errors.New("the server may lose what it has confirmed")
+
+// mostHosts bounds what a URL can ask for.
+const mostHosts = 1000
+
+// ParseDatabase reads postgres://[user@]host[:port]/database, as ParseURL does, of a
+// database in which there is no thread.
+func ParseDatabase(s string) (*pgconn.Config, error) {
+	u, q, err := splitURL(s)
+	if err != nil {
+		return nil, err
+	}
+	return configOf(u, q)
+}
+
+// ParseURL reads postgres://[user@]host[:port]/database?thread=NAME. Further parameters
+// are those of PostgreSQL's URLs, and schema, and durability=any. What is missing comes from the variables
+// that PostgreSQL's own programs know: PGHOST, PGUSER, PGPASSFILE, PGSERVICE and so on. A
+// password comes from there alone. No error repeats the URL.
+func ParseURL(s string) (*Address, error) {
+	u, q, err := splitURL(s)
+	if err != nil {
+		return nil, err
+	}
+	a := &Address{URL: s, Thread: q.Get("thread"), Schema: q.Get("schema")}
+	a.hosts = 1
+	if v := q.Get("durability"); v == "any" {
+		a.weak = true
+	} else if v != "" {
+		if a.hosts, err = strconv.ParseInt(v, 10, 64); err != nil || a.hosts < 1 || a.hosts > mostHosts {
+			return nil, fmt.Errorf("%w: durability is any, or a number of hosts, or left out", ErrURL)
+		}
+	}
+	for _, ours := range []string{"thread", "schema", "durability"} {
+		q.Del(ours)
+	}
+	if a.Schema == "" {
+		a.Schema = DefaultSchema
+	}
+	for what, name := range map[string]string{"thread": a.Thread, "schema": a.Schema} {
+		if name == "" || len(name) > maxNameBytes || strings.ContainsRune(name, 0) {
+			return nil, fmt.Errorf("%w: %s is not a name of 1 to %d bytes", ErrURL, what, maxNameBytes)
+		}
+	}
+	a.config, err = configOf(u, q)
+	return a, err
+}
+
+// ParseSchema reads postgres://[user@]host[:port]/database?schema=NAME, as ParseURL does, of
+// a database in which there is no thread, and returns the name of the schema: the one that
+// is given here where the URL has none.
+func ParseSchema(s, schema string) (*pgconn.Config, string, error) {
+	u, q, err := splitURL(s)
+	if err != nil {
+		return nil, "", err
+	}
+	if q.Has("schema") {
+		schema = q.Get("schema")
+	}
+	if schema == "" || len(schema) > maxIdentifier || strings.ContainsRune(schema, 0) {
+		return nil, "", fmt.Errorf("%w: schema is not a name of 1 to %d bytes", ErrURL, maxIdentifier)
+	}
+	if q.Has("thread") {
+		return nil, "", fmt.Errorf("%w: it names a thread", ErrURL)
+	}
+	q.Del("schema")
+	config, err := configOf(u, q)
+	return config, schema, err
+}
+
+// maxIdentifier is where PostgreSQL cuts off names.
+const maxIdentifier = 63
+
+// splitURL refuses what is no URL of PostgreSQL or has a password in it.
+func splitURL(s string) (*url.URL, url.Values, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return nil, nil, ErrURL
+	}
+	if _, has := u.User.Password(); has {
+		return nil, nil, ErrPassword
+	}
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, nil, ErrURL
+	}
+	for name := range q {
+		if strings.HasSuffix(strings.ToLower(name), "password") {
+			return nil, nil, ErrPassword
+		}
+	}
+	return u, q, nil
+}
+
+// configOf reads the rest, which is PostgreSQL's.
+func configOf(u *url.URL, q url.Values) (*pgconn.Config, error) {
+	u.RawQuery = q.Encode()
+	c, err := pgconn.ParseConfig(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	if !q.Has("connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
+		c.ConnectTimeout = connectTimeout
+	}
+	if _, set := c.RuntimeParams["application_name"]; !set {
+		c.RuntimeParams["application_name"] = "thread"
+	}
+	// Of several hosts it is the primary that is meant.
+	if len(c.Fallbacks) > 0 && !q.Has("target_session_attrs") && os.Getenv("PGTARGETSESSIONATTRS") == "" && strings.Contains(u.Host, ",") {
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	return c, nil
+}
+
+// quoted is a name as SQL writes it.
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// searchPath has the schema alone: what others make in public, or as temporary tables, is
+// not looked at.
+func (a *Address) searchPath() string { return quoted(a.Schema) + ", pg_temp" }

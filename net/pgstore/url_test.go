@@ -1,0 +1,80 @@
+package pgstore
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParseURL(t *testing.T) {
+	for _, c := range []struct {
+		url            string
+		err            error
+		thread, schema string
+	}{
+		{"postgres://h/db?thread=inbox", nil, "inbox", "thread"},
+		{"postgresql://u@h:1/db?schema=a%20b&thread=x%2Fy&sslmode=disable", nil, "x/y", "a b"},
+		{"postgres://h/db?thread=x&durability=any", nil, "x", "thread"},
+		{"postgres://h/db?thread=x&durability=some", ErrURL, "", ""},
+		{"postgres://h/db?thread=x&durability=2", nil, "x", "thread"},
+		{"postgres://h/db?thread=x&durability=0", ErrURL, "", ""},
+		{"postgres://h/db", ErrURL, "", ""},
+		{"postgres://h/db?thread=", ErrURL, "", ""},
+		{"postgres://h/db?thread=a%00b", ErrURL, "", ""},
+		{"postgres://h/db?thread=" + strings.Repeat("x", 201), ErrURL, "", ""},
+		{"postgres://h:port/db?thread=x", ErrURL, "", ""},
+		{"postgres://h/db?thread=x&sslmode=nonsense", ErrURL, "", ""},
+		{"mysql://h/db?thread=x", ErrURL, "", ""},
+		{"postgres://u:s3cret@h/db?thread=x", ErrPassword, "", ""},
+		{"postgres://u:@h/db?thread=x", ErrPassword, "", ""},
+		{"postgres://h/db?thread=x&password=s3cret", ErrPassword, "", ""},
+		{"postgres://h/db?thread=x&sslpassword=s3cret", ErrPassword, "", ""},
+		{"postgres://u:s3cret%zz@h/db?thread=x", ErrURL, "", ""},
+	} {
+		a, err := ParseURL(c.url)
+		if !errors.Is(err, c.err) || c.err == nil && err != nil {
+			t.Errorf("%s: %v", c.url, err)
+		} else if err == nil && (a.Thread != c.thread || a.Schema != c.schema) {
+			t.Errorf("%s: %q, %q", c.url, a.Thread, a.Schema)
+		} else if err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error has the password: %v", err)
+		}
+	}
+}
+
+// TestDurability: what is said of a server, and what of it is refused.
+func TestDurability(t *testing.T) {
+	for _, c := range []struct {
+		fsync, pages, names, says string
+		enough                    int64 // durability=N up to which it is accepted
+	}{
+		{"on", "on", "", "1 host, fsync", 1},
+		{"on", "on", "s1", "2 hosts, fsync", 2},
+		{"on", "on", "*", "2 hosts, fsync", 2},
+		{"on", "on", "s1, s2", "2 hosts, fsync", 2},
+		{"on", "on", "FIRST 2 (s1, s2, s3)", "3 hosts, fsync", 3},
+		{"on", "on", "any 3 (*)", "4 hosts, fsync", 4},
+		{"on", "on", "2(s1,s2)", "3 hosts, fsync", 3},
+		{"off", "on", "s1", "2 hosts, no fsync", 0},
+		{"on", "off", "", "1 host, fsync, torn pages", 0},
+		{"off", "off", "", "1 host, no fsync", 0},
+	} {
+		d := durabilityOf([][]byte{[]byte(c.fsync), []byte(c.pages), []byte(c.names)})
+		if d.String() != c.says {
+			t.Errorf("%+v: %s", c, d)
+		}
+		for n, where := range []string{"", "&durability=2", "&durability=3", "&durability=4", "&durability=5"} {
+			a, err := ParseURL("postgres://h/db?thread=x" + where)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.checkDurable(d); errors.Is(err, ErrWeak) == (int64(n) < c.enough) {
+				t.Errorf("%+v with %q: %v", c, where, err)
+			}
+		}
+		a, err := ParseURL("postgres://h/db?thread=x&durability=any")
+		if err != nil || a.checkDurable(d) != nil {
+			t.Errorf("%+v is refused, although the URL allows it", c)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// value is an argument of a statement, in the binary form of its type.
+type value struct {
+	oid  uint32
+	data []byte // nil: NULL
+}
+
+// The types, by their numbers in pg_type.
+const (
+	oidBytea      = 17
+	oidInt8       = 20
+	oidText       = 25
+	oidByteaArray = 1001
+	oidTextArray  = 1009
+	oidInt8Array  = 1016
+)
+
+func text(s string) value { return value{oidText, append([]byte{}, s...)} }
+
+func int8(n int64) value { return value{oidInt8, binary.BigEndian.AppendUint64(nil, uint64(n))} }
+
+// bytea is never NULL.
+func bytea(b []byte) value { return value{oidBytea, notNil(b)} }
+
+// optional is NULL for nil.
+func optional(b []byte) value { return value{oidBytea, b} }
+
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// array is an array of one dimension. An element that is nil is NULL.
+func array(oid, of uint32, elements [][]byte) value {
+	b := binary.BigEndian.AppendUint32(nil, 1)
+	b = binary.BigEndian.AppendUint32(b, 1) // there may be NULLs
+	b = binary.BigEndian.AppendUint32(b, of)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(elements)))
+	b = binary.BigEndian.AppendUint32(b, 1) // the first has number 1
+	for _, e := range elements {
+		if e == nil {
+			b = binary.BigEndian.AppendUint32(b, 1<<32-1)
+			continue
+		}
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(e))), e...)
+	}
+	return value{oid, b}
+}
+
+func byteas(list [][]byte) value { return array(oidByteaArray, oidBytea, list) }
+
+func texts(list [][]byte) value { return array(oidTextArray, oidText, list) }
+
+func int8s(list [][]byte) value { return array(oidInt8Array, oidInt8, list) }
+
+// ids is int8s of numbers; NULL for nil.
+func ids(list []int64) value {
+	if list == nil {
+		return value{oidInt8Array, nil}
+	}
+	elements := make([][]byte, len(list))
+	for i, n := range list {
+		elements[i] = int8(n).data
+	}
+	return int8s(elements)
+}
+
+// statement is one statement and its arguments.
+type statement struct {
+	sql  string
+	args []value
+}
+
+func sql(text string, args ...value) statement { return statement{text, args} }
+
+// binaryResults asks for the binary form of all columns: numbers of 8 bytes, and texts as
+// they are.
+var binaryResults = []int16{1}
+
+func (s *statement) send(p *pgconn.Pipeline) {
+	values, oids, formats := make([][]byte, len(s.args)), make([]uint32, len(s.args)), make([]int16, len(s.args))
+	for i, a := range s.args {
+		values[i], oids[i], formats[i] = a.data, a.oid, 1
+	}
+	p.SendQueryParams(s.sql, values, oids, formats, binaryResults)
+}
+
+// rowset is what a statement returned: rows of columns, nil for NULL.
+type rowset struct {
+	rows [][][]byte
+	tag  string
+}
+
+// pipeline sends all statements at once and returns what each returned. Those behind an
+// error were not done. A statement for later is done after the others were settled, and
+// its outcome does not count.
+func pipeline(ctx context.Context, c *pgconn.PgConn, later *statement, list ...statement) ([]rowset, error) {
+	p := c.StartPipeline(ctx)
+	for i := range list {
+		list[i].send(p)
+	}
+	p.SendPipelineSync()
+	if later != nil {
+		later.send(p)
+		p.SendPipelineSync()
+	}
+	err := p.Flush()
+	var results []rowset
+	for err == nil && len(results) < len(list) {
+		var r any
+		if r, err = p.GetResults(); err != nil {
+			break
+		}
+		reader, ok := r.(*pgconn.ResultReader)
+		if !ok {
+			err = fmt.Errorf("an answer of kind %T", r)
+			break
+		}
+		read := reader.Read()
+		results, err = append(results, rowset{read.Rows, read.CommandTag.String()}), read.Err
+	}
+	cerr := p.Close()
+	if err == nil && later == nil {
+		err = cerr
+	}
+	return results, err
+}
+
+func number(b []byte) int64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(b))
+}

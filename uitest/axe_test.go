@@ -1,0 +1,130 @@
+package uitest
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// axeVersion of axe-core (MPL-2.0), which npm fetches once and keeps in the user's cache,
+// and what its script is.
+const (
+	axeVersion = "4.14.1"
+	axeSHA256  = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+)
+
+// axe returns the script.
+func axe(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = t.TempDir()
+	}
+	cache = filepath.Join(cache, "thread-uitest")
+	pack := filepath.Join(cache, "axe-core-"+axeVersion+".tgz")
+	if _, err := os.Stat(pack); errors.Is(err, os.ErrNotExist) {
+		if _, err := exec.LookPath("npm"); err != nil {
+			t.Skip("npm, which fetches axe-core, is not there")
+		}
+		if err := os.MkdirAll(cache, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		npm := exec.Command("npm", "pack", "--silent", "axe-core@"+axeVersion)
+		npm.Dir = cache
+		if out, err := npm.CombinedOutput(); err != nil {
+			t.Fatalf("npm pack: %v\n%s", err, out)
+		}
+	}
+	f, err := os.Open(pack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	plain, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for files := tar.NewReader(plain); ; {
+		h, err := files.Next()
+		if err != nil {
+			t.Fatalf("the script is not in %s: %v", pack, err)
+		}
+		if h.Name != "package/axe.min.js" {
+			continue
+		}
+		text, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != axeSHA256 {
+			t.Fatalf("%s is not the script that is expected: %x; delete it", pack, sum)
+		}
+		return string(text)
+	}
+}
+
+// violations asks axe about the page that is open: a line for each.
+func (s *stage) violations(script string) (found []string) {
+	s.Helper()
+	const ask = `axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => v.impact + ' ' + v.id + ': ' + v.help + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | ')))`
+	s.do(chromedp.Evaluate(script+"\n;0", nil), chromedp.Evaluate(ask, &found, func(p *cdpruntime.EvaluateParams) *cdpruntime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	return found
+}
+
+// TestAccessible: axe-core has nothing to say about any page, light or dark, wide or on a
+// phone, and it does where there is something.
+func TestAccessible(t *testing.T) {
+	script := axe(t)
+	s := open(t, func(s *stage) {
+		s.thread("push", "--source", "shop", "--type", "order", "--subtype", "new", "--content", `{"id":7}`)
+		s.thread("subscribe", "--consumer", "mail", "--handler", "true", "--filter", "type = 'order'")
+		s.thread("subscribe", "--consumer", "worker", "--handler", "true")
+		s.thread("pause", "--consumer", "mail")
+		s.thread("consume", "--consumer", "worker", "--max-attempts", "1", "--", "sh", "-c", "echo no such customer >&2; exit 3")
+		s.thread("schedule", "add", "--name", "tick", "--when", "@hourly", "--source", "cron", "--type", "tick")
+		s.thread("push", "--source", "shop", "--type", "later", "--content", "x", "--delay", "1h")
+		s.thread("run", "exec", "--", "sh", "-c", "echo done; echo careful >&2")
+	})
+	pages := []string{"/", "/lanes", "/login", "/no/such/page", "/threads/inbox/info", "/threads/inbox/events", "/threads/inbox/events?filter=type+%3D+'order'&explain=1",
+		"/threads/inbox/events?filter=nonsense", "/threads/inbox/events/1", "/threads/inbox/dead", "/threads/inbox/schedules", "/threads/inbox/runs"}
+	var run string
+	s.do(chromedp.Navigate(s.origin+"/threads/inbox/runs"), chromedp.Evaluate(`document.querySelector('tbody a').getAttribute('href')`, &run))
+	pages = append(pages, run)
+	for _, look := range []string{"light", "dark", "phone"} {
+		scheme := map[string]string{"dark": "dark"}[look]
+		if scheme == "" {
+			scheme = "light"
+		}
+		s.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+		if look == "phone" {
+			s.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+		}
+		for _, path := range pages {
+			s.do(chromedp.Navigate(s.origin+path), chromedp.WaitReady("body"))
+			for _, v := range s.violations(script) {
+				t.Errorf("%s, %s: %s", path, look, v)
+			}
+			var wide bool
+			s.do(chromedp.Evaluate("document.documentElement.scrollWidth > innerWidth", &wide))
+			if look == "phone" && wide {
+				t.Errorf("%s is wider than a phone", path)
+			}
+		}
+	}
+	s.do(chromedp.Evaluate(`document.body.append(document.createElement('img'))`, nil))
+	if found := strings.Join(s.violations(script), "\n"); !strings.Contains(found, "image-alt") {
+		t.Errorf("a picture without a text is not found: %s", found)
+	}
+}
