@@ -402,7 +402,7 @@ func TestHistoryMirrorFollow(t *testing.T) {
 	m, err := OpenHistoryMirror(t.Context(), h, path, HistoryMirrorOptions{})
 	must(t, err)
 	defer m.Close()
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	began := false
 	err = m.Follow(ctx, func(int64, error) error {

@@ -55,7 +55,7 @@ func client(t *testing.T, c *kfake.Cluster, o ...kgo.Opt) *kgo.Client {
 
 func produce(t *testing.T, cl *kgo.Client, rs ...*kgo.Record) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := cl.ProduceSync(ctx, rs...).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func record(key, body string, headers ...string) *kgo.Record {
 func read(t *testing.T, c *kfake.Cluster, topic string, n int) (rs []*kgo.Record) {
 	t.Helper()
 	cl := client(t, c, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for len(rs) < n {
 		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) { rs = append(rs, r) })

@@ -225,7 +225,7 @@ func (m *model) cut(lose bool) {
 
 // idle waits until everything was delivered.
 func (m *model) idle(t interface{ Fatalf(string, ...any) }) {
-	end := time.After(20 * time.Second)
+	end := time.After(time.Minute)
 	for {
 		m.mu.Lock()
 		done, changed := len(m.waiting)+len(m.out) == 0, m.changed

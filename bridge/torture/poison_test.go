@@ -195,7 +195,7 @@ func readDead(t *testing.T, q *queue, want map[string]string) {
 // awaitGone waits for the handlers of a thread to end, since its directory goes.
 func awaitGone(t *testing.T, dir string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		out, _ := exec.Command("ps", "-eo", "args").Output()
 		if !regexp.MustCompile(`(?m)thread (consume|dispatch|supervise|__).*`).MatchString(string(out)) || !strings.Contains(string(out), dir) {
 			return

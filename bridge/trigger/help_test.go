@@ -112,7 +112,7 @@ func (r *rig) send(id, body string, headers ...string) {
 // until waits for the trigger or the queue to change until ok.
 func (r *rig) until(what string, ok func() bool) {
 	r.tb.Helper()
-	end := time.After(20 * time.Second)
+	end := time.After(time.Minute)
 	for {
 		a, b := r.tr.Changed(), r.mock.Changed()
 		if ok() {

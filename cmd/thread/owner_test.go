@@ -48,7 +48,7 @@ func newAccounts(t *testing.T) *accounts {
 	}
 	a := &accounts{T: t, dir: dir, thread: filepath.Join(dir, "home", "inbox")}
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(20 * time.Second); os.RemoveAll(dir) != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); os.RemoveAll(dir) != nil && time.Now().Before(deadline); {
 			time.Sleep(5 * time.Millisecond) // a supervisor is still closing up in there
 		}
 	})
@@ -145,7 +145,7 @@ func (a *accounts) push(thread string) []string {
 func (a *accounts) runAs(n int) {
 	a.Helper()
 	for range n {
-		a.ran.SetReadDeadline(time.Now().Add(20 * time.Second))
+		a.ran.SetReadDeadline(time.Now().Add(time.Minute))
 		line, err := a.lines.ReadString('\n')
 		if err != nil {
 			log, _ := os.ReadFile(filepath.Join(a.thread, "logs", "thread.log"))
@@ -191,7 +191,7 @@ func TestPushByRoot(t *testing.T) {
 	cmd := a.command(root, "subscribe", "--thread", a.thread, "--consumer", "other", "--handler", "true", "--filter", "0")
 	a.check(cmd.Run())
 	a.ok(root, a.push(a.thread)...)
-	a.ran.SetReadDeadline(time.Now().Add(20 * time.Second))
+	a.ran.SetReadDeadline(time.Now().Add(time.Minute))
 	line, err := a.lines.ReadString('\n')
 	if want := "65534 65534 65534 /nonexistent nobody\n"; line != want {
 		t.Errorf("the handler ran as %q, want %q, %v", line, want, err)
@@ -375,7 +375,7 @@ func TestForeignLeftovers(t *testing.T) {
 // await waits for a file.
 func (a *accounts) await(path string) {
 	a.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Lstat(path); err == nil {
 			return
 		}

@@ -32,7 +32,7 @@ func TestReadmeTour(t *testing.T) {
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	defer func() {
 		// The supervisor of the handler is still closing up in there.
 		for ; os.RemoveAll(dir) != nil; <-tick.C {

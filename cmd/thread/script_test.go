@@ -131,7 +131,7 @@ func TestScripts(t *testing.T) {
 // awaitRest waits until nobody supervises a thread in dir any more, so that it can be
 // deleted.
 func awaitRest(dir string) {
-	for end := time.Now().Add(20 * time.Second); atWork(dir) && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); atWork(dir) && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond) // nobody tells of the end of others' processes
 	}
 }

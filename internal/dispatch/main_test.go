@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
+	if limit, err := time.ParseDuration(os.Getenv("DISPATCH_TEST_NOTIFIER_LIMIT")); err == nil {
+		notifierLimit = limit
+	}
 	if deaths := os.Getenv("DISPATCH_TEST_DEATHS"); deaths != "" {
 		testPoint = func(point string) {
 			if point == "working" {
@@ -173,7 +176,7 @@ func newBench(t testing.TB) *bench {
 // settleDown waits until no supervisor of the test is left, so that the
 // directory can go and no process stays behind.
 func (b *bench) settleDown() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	list := awaitNobody(ctx, b.t.Dir(), superviseVerb, "dispatch")
 	if b.Failed() || len(list) > 0 {

@@ -169,7 +169,7 @@ func (m *machine) boot(t *testing.T, env ...string) (*exec.Cmd, io.Reader) {
 func cut(cmd *exec.Cmd) { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
 // bootLimit is when a boot counts as failed.
-const bootLimit = 60 * time.Second
+const bootLimit = 3 * time.Minute
 
 // make lets the machine make a thread, and in every second cut push to it and prune
 // it, and cuts its power as soon as that has returned 0. What it made must be

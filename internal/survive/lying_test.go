@@ -14,7 +14,7 @@ import (
 )
 
 // tooLong is when a command on what storage that ignored syncs left counts as hanging.
-const tooLong = 8 * time.Second
+const tooLong = 25 * time.Second
 
 // TestLyingCard replays several commands on a disk that says of its last syncs that
 // they are done when they are not, and cuts the power: any of the sectors that were

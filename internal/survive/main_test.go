@@ -66,7 +66,7 @@ func (r result) String() string {
 
 // runLimit is when a run counts as hanging. The program itself waits 4 s for a
 // lock; a damaged database must be named within 8 s.
-const runLimit = 30 * time.Second
+const runLimit = time.Minute
 
 // environment keeps the runs from starting handlers.
 func environment() []string { return append(os.Environ(), "THREAD_DISPATCH=none") }

@@ -36,7 +36,7 @@ func TestMirrorSoak(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		now := time.Now()
-		return now.Before(end) || now.Before(end.Add(20*time.Second)) && (len(s.acked) == 0 || s.killed.Load() == 0)
+		return now.Before(end) || now.Before(end.Add(time.Minute)) && (len(s.acked) == 0 || s.killed.Load() == 0)
 	}
 	var wg sync.WaitGroup
 	lane := func(n uint64, args func(r *rand.Rand, name string) []string, alive time.Duration) {

@@ -121,7 +121,7 @@ func (m *meeting) hold(p point, victim string) (hit bool, err error) {
 	}
 	// until waits for a state, or for a process that is killed on the way to it.
 	until := func(ok func() bool, processes ...chan outcome) {
-		for begin := time.Now(); !ok() && time.Since(begin) < 3*time.Second; time.Sleep(time.Millisecond) {
+		for begin := time.Now(); !ok() && time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
 			for _, c := range processes {
 				if len(c) > 0 {
 					return

@@ -20,7 +20,7 @@ func TestManager(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer manager.Close()
-		manager.SetReadDeadline(time.Now().Add(20 * time.Second))
+		manager.SetReadDeadline(time.Now().Add(time.Minute))
 		t.Setenv("NOTIFY_SOCKET", name)
 		t.Setenv("WATCHDOG_USEC", "20000")
 		t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))

@@ -274,7 +274,7 @@ func TestBusy(t *testing.T) {
 	why := errors.New("why")
 	if err := s.Update(context.Background(), func(store.Session) error {
 		other.lockTimeout = 50 * time.Millisecond
-		long, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		long, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if _, err := other.Push(long, drafts); !errors.Is(err, store.ErrBusy) {
 			t.Errorf("got %v", err)

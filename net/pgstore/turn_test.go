@@ -153,7 +153,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal("it does not listen")
 	}
 	w.poll = time.Hour
-	limited, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	limited, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 3 {
 		if _, err := other.Push(context.Background(), drafts); err != nil {

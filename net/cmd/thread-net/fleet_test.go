@@ -96,7 +96,7 @@ func (h *host) cut() {
 // says then.
 func (h *host) settled() (info string) {
 	h.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		before := info // what is pending is counted later than what is acked
 		if info = h.run("info", "--json"); info == before && strings.Contains(info, `"pending_count": 0`) {
 			return info

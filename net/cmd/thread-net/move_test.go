@@ -61,7 +61,7 @@ func furnished(t *testing.T, n int) (dir string) {
 		t.Fatal(err)
 	}
 	info := ""
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(info, `"settled_count": 5`); {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(info, `"settled_count": 5`); {
 		if info = program(t, "", "thread", "info", "--thread", dir, "--json"); time.Now().After(deadline) {
 			t.Fatalf("nothing is settled side by side: %s", info)
 		}

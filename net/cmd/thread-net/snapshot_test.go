@@ -62,7 +62,7 @@ func plainConn(where string) (c *pgconn.PgConn, name string, err error) {
 func awaitLines(path string, want int) (n int) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-tick.C {
 		data, _ := os.ReadFile(path) // it may not be there yet
 		if n = bytes.Count(data, []byte("\n")); n >= want {
 			break

