@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -23,8 +24,9 @@ import (
 const server = "127.0.0.1:4222"
 
 type broker struct {
-	js     jetstream.JetStream
-	stream string
+	js      jetstream.JetStream
+	stream  string
+	ackWait string // "": 2s
 }
 
 func newBroker(t *testing.T) *broker {
@@ -76,7 +78,7 @@ func (b *broker) send(t *testing.T, body string, headers ...string) {
 func (b *broker) settings(name string) *adapter.Settings {
 	spec, _ := adapter.Find("jetstream")
 	return &adapter.Settings{Name: name, Queue: b.stream, Group: "g", Keys: spec.Keys, MaxBatch: 100,
-		Connection: map[string]string{"servers": "nats://" + server, "ack_wait": "2s", "connect_timeout": "5s"}}
+		Connection: map[string]string{"servers": "nats://" + server, "ack_wait": cmp.Or(b.ackWait, "2s"), "connect_timeout": "5s"}}
 }
 
 func (b *broker) pending(t *testing.T) int {
@@ -166,7 +168,7 @@ func TestRedelivered(t *testing.T) {
 	if es := r.Events(5); len(es) != 5 {
 		t.Errorf("%d events", len(es))
 	}
-	if h := r.Tr.Health(context.Background()); h.DedupHits != 5 {
+	if h := r.Tr.Health(context.Background()); h.DedupHits < 5 { // more where the server was quicker than the acknowledgement
 		t.Errorf("%+v", h)
 	}
 }
@@ -202,12 +204,13 @@ func TestStreamMadeAgain(t *testing.T) {
 // delivered again, and is the same event.
 func TestHandled(t *testing.T) {
 	b := newBroker(t)
+	b.ackWait = "6s" // on a busy host a process may stand still for seconds
 	r := newRun(t, b, func(c *trigger.Config) {
 		c.Settle, c.AckPolicy, c.MaxRetries = trigger.SettleHandled, trigger.PolicyRequeue, 0
 	})
 	b.send(t, `{}`)
 	r.Events(1)
-	time.Sleep(3 * time.Second) // longer than ack_wait: time itself is what is tested
+	time.Sleep(8 * time.Second) // longer than ack_wait: time itself is what is tested
 	if h := r.Tr.Health(context.Background()); h.DedupHits != 0 {
 		t.Errorf("delivered again: %+v", h)
 	}

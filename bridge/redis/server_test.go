@@ -108,7 +108,7 @@ func TestOwnServer(t *testing.T) {
 	t.Run("shared", func(t *testing.T) {
 		b := open("shop.orders")
 		b.Settings = secured("shared", "shop.orders", server.Address, cert)
-		b.Settings.Connection["shared"], b.Settings.Connection["min_idle"] = "true", "1s"
+		b.Settings.Connection["shared"], b.Settings.Connection["min_idle"] = "true", minIdle.String()
 		r := brokertest.New(t, b, brokertest.Handled(trigger.PolicyRequeue))
 		b.Send(t, `{"n":1}`, "x-message-id", "m-1")
 		b.Send(t, `oops`, "x-message-id", "m-2")
