@@ -50,6 +50,7 @@ func TestHistoryMirrorEqualsTruth(t *testing.T) {
 			path = to
 		}
 		actions, has := mirrortest.Writes(h)
+		maps.Copy(actions, mirrortest.Two(func(t *rapid.T) (mirrortest.Mirror, *historymirror.Mirror) { m := open(t); return m, m.m }))
 		maps.Copy(actions, map[string]func(*rapid.T){
 			"sync": func(t *rapid.T) {
 				m := open(t)
@@ -59,7 +60,7 @@ func TestHistoryMirrorEqualsTruth(t *testing.T) {
 			"killed between two transactions": func(t *rapid.T) {
 				m := open(t)
 				for range rapid.IntRange(0, 3).Draw(t, "pages") {
-					must(t, onePage(m, m.m.Write))
+					must(t, mirrortest.OnePage(m.m, m.m.Write))
 				}
 				killed(t)
 				must(t, m.Close())
@@ -67,7 +68,7 @@ func TestHistoryMirrorEqualsTruth(t *testing.T) {
 			"killed in a transaction": func(t *rapid.T) {
 				m := open(t)
 				must(t, m.exec(ctx, "BEGIN IMMEDIATE"))
-				must(t, onePage(m, func(ctx context.Context, b *historymirror.Batch) error {
+				must(t, mirrortest.OnePage(m.m, func(ctx context.Context, b *historymirror.Batch) error {
 					statements, err := m.m.Statements(b)
 					must(t, err)
 					for _, s := range statements[:rapid.IntRange(0, len(statements)).Draw(t, "statements")] {
@@ -77,25 +78,6 @@ func TestHistoryMirrorEqualsTruth(t *testing.T) {
 				}))
 				killed(t)
 				must(t, errors.Join(m.exec(ctx, "ROLLBACK"), m.Close()))
-			},
-			"two at once": func(t *rapid.T) {
-				a, b := open(t), open(t)
-				must(t, onePage(a, a.m.Write))
-				_, err := b.Sync(ctx)
-				must(t, err)
-				_, err = a.Sync(ctx)
-				must(t, errors.Join(err, a.Close(), b.Close()))
-			},
-			"late page of another": func(t *rapid.T) {
-				a, b := open(t), open(t)
-				err := onePage(a, func(ctx context.Context, page *historymirror.Batch) error {
-					must(t, onePage(b, b.m.Write))
-					return a.m.Write(ctx, page)
-				})
-				if err != nil && !errors.Is(err, historymirror.ErrMoved) {
-					t.Fatal(err)
-				}
-				must(t, errors.Join(a.Close(), b.Close()))
 			},
 			"removed": func(t *rapid.T) {
 				if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -122,14 +104,4 @@ func TestHistoryMirrorEqualsTruth(t *testing.T) {
 		must(t, errors.Join(err, m.Close()))
 		sameAsTruth(t, h, path, func(id string) bool { return has(t, id) })
 	})
-}
-
-// onePage is one round of Sync, with write in the place of the write.
-func onePage(m *HistoryMirror, write func(ctx context.Context, b *historymirror.Batch) error) error {
-	ctx := context.Background()
-	b, err := m.m.Next(ctx)
-	if err != nil || b == nil {
-		return err
-	}
-	return write(ctx, b)
 }

@@ -185,15 +185,6 @@ func (d *database) sameAsTruth(t rapid.TB, h *history.History, has func(workspac
 	}
 }
 
-// onePage is one round of Sync, with write in the place of the write.
-func onePage(m *Mirror, write func(ctx context.Context, b *historymirror.Batch) error) error {
-	b, err := m.m.Next(context.Background())
-	if err != nil || b == nil {
-		return err
-	}
-	return write(context.Background(), b)
-}
-
 // cut ends a connection as the death of its process does.
 func cut(m *Mirror) {
 	_ = m.conn.Conn().Close()
@@ -232,19 +223,20 @@ func TestMirrorEqualsTruth(t *testing.T) {
 			return 1
 		}
 		actions, has := mirrortest.Writes(h)
+		maps.Copy(actions, mirrortest.Two(func(t *rapid.T) (mirrortest.Mirror, *historymirror.Mirror) { m := open(t); return m, m.m }))
 		maps.Copy(actions, map[string]func(*rapid.T){
 			"sync":             func(t *rapid.T) { d.sync(t, h) },
 			"sync of the same": func(t *rapid.T) { _, err := stays.Sync(ctx); must(t, err) },
 			"killed between two transactions": func(t *rapid.T) {
 				m := open(t)
 				for range rapid.IntRange(0, 3).Draw(t, "pages") {
-					must(t, onePage(m, m.m.Write))
+					must(t, mirrortest.OnePage(m.m, m.m.Write))
 				}
 				cut(m)
 			},
 			"killed in a transaction": func(t *rapid.T) {
 				m := open(t)
-				must(t, onePage(m, func(ctx context.Context, b *historymirror.Batch) error {
+				must(t, mirrortest.OnePage(m.m, func(ctx context.Context, b *historymirror.Batch) error {
 					statements, err := m.m.Statements(b)
 					must(t, err)
 					err = m.transact(ctx, func(ctx context.Context) error {
@@ -261,25 +253,6 @@ func TestMirrorEqualsTruth(t *testing.T) {
 				}))
 				must(t, m.Close())
 				d.settle(t, still())
-			},
-			"two at once": func(t *rapid.T) {
-				a, b := open(t), open(t)
-				must(t, onePage(a, a.m.Write))
-				_, err := b.Sync(ctx)
-				must(t, err)
-				_, err = a.Sync(ctx)
-				must(t, errors.Join(err, a.Close(), b.Close()))
-			},
-			"late page of another": func(t *rapid.T) {
-				a, b := open(t), open(t)
-				err := onePage(a, func(ctx context.Context, page *historymirror.Batch) error {
-					must(t, onePage(b, b.m.Write))
-					return a.m.Write(ctx, page)
-				})
-				if err != nil && !errors.Is(err, historymirror.ErrMoved) {
-					t.Fatal(err)
-				}
-				must(t, errors.Join(a.Close(), b.Close()))
 			},
 			"connection ended": func(t *rapid.T) {
 				d.ask(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+d.schema+`'`)
