@@ -1,6 +1,6 @@
 // Command compare measures a thread in PostgreSQL beside a table of jobs, as River has
 // one, in plain SQL on the same server: what is stored is as durable, and each side has
-// one connection that stays open. The rounds of both alternate, so that a busy machine
+// one connection that stays open, or many that push at once. The rounds of both alternate, so that a busy machine
 // slows both.
 //
 //	go run ./internal/compare [-url postgres://…] [-n rows] [-rounds n]
@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,6 +35,8 @@ func main() {
 type side interface {
 	push(ctx context.Context) error
 	pushBatch(ctx context.Context, n int) error
+	// another returns what pushes over a connection of its own, which end closes.
+	another(ctx context.Context) (push func(ctx context.Context) error, end func(), err error)
 	// pop takes up to n and settles them.
 	pop(ctx context.Context, n int) (int, error)
 	// work takes one and settles it, and says whether there was one.
@@ -140,6 +143,10 @@ func rows(n int) []row {
 			d, err := each(1, s, ctx, func() error { return s.pushBatch(ctx, n) })
 			return d / time.Duration(n), err
 		}},
+		{fmt.Sprintf("push, %d hosts at once", hosts), func(ctx context.Context, s side) (time.Duration, error) {
+			d, err := crowd(ctx, s, n/hosts+1)
+			return d, cmp.Or(err, empty(ctx, s))
+		}},
 		{"pop, a hundred at once", func(ctx context.Context, s side) (time.Duration, error) {
 			return filled(ctx, s, func() (int, error) { return s.pop(ctx, 100) })
 		}},
@@ -166,6 +173,40 @@ func rows(n int) []row {
 			return d, cmp.Or(err, empty(ctx, s))
 		}},
 	}
+}
+
+// hosts is how many push at once, each over a connection of its own.
+const hosts = 64
+
+// crowd returns what a push takes while all hosts push so many one after the other.
+func crowd(ctx context.Context, s side, each int) (time.Duration, error) {
+	var pushes [hosts]func(context.Context) error
+	for i := range pushes {
+		push, end, err := s.another(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer end()
+		if err := push(ctx); err != nil { // it is connected
+			return 0, err
+		}
+		pushes[i] = push
+	}
+	errs := make([]error, hosts)
+	var wg sync.WaitGroup
+	begun := time.Now()
+	for i, push := range pushes {
+		wg.Go(func() {
+			for range each {
+				if err := push(ctx); err != nil {
+					errs[i] = err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(begun) / time.Duration(hosts*each), errors.Join(errs...)
 }
 
 // empty takes what is left.

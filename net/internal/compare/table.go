@@ -14,14 +14,14 @@ import (
 // an index has those that wait; a trigger gives notice of new ones.
 type table struct {
 	conn, other *pgconn.PgConn
-	schema      string
+	url, schema string
 }
 
 func newTable(ctx context.Context, url, schema string) (*table, error) {
-	h := &table{schema: schema}
+	h := &table{url: url + "search_path=" + schema, schema: schema}
 	for _, c := range []**pgconn.PgConn{&h.conn, &h.other} {
 		var err error
-		if *c, err = pgconn.Connect(ctx, url+"search_path="+schema); err != nil {
+		if *c, err = pgconn.Connect(ctx, h.url); err != nil {
 			return nil, err
 		}
 	}
@@ -44,17 +44,31 @@ func (h *table) exec(ctx context.Context, sql string) error {
 
 // do runs one statement, in a transaction of its own.
 func (h *table) do(ctx context.Context, sql string, args ...string) ([][][]byte, error) {
+	return do(ctx, h.conn, sql, args...)
+}
+
+func do(ctx context.Context, c *pgconn.PgConn, sql string, args ...string) ([][][]byte, error) {
 	values := make([][]byte, len(args))
 	for i, a := range args {
 		values[i] = []byte(a)
 	}
-	r := h.conn.ExecParams(ctx, sql, values, nil, nil, nil).Read()
+	r := c.ExecParams(ctx, sql, values, nil, nil, nil).Read()
 	return r.Rows, r.Err
 }
 
-func (h *table) push(ctx context.Context) error {
-	_, err := h.do(ctx, "INSERT INTO jobs (kind, args) VALUES ('order', $1)", content)
+func (h *table) push(ctx context.Context) error { return pushJob(ctx, h.conn) }
+
+func pushJob(ctx context.Context, c *pgconn.PgConn) error {
+	_, err := do(ctx, c, "INSERT INTO jobs (kind, args) VALUES ('order', $1)", content)
 	return err
+}
+
+func (h *table) another(ctx context.Context) (push func(ctx context.Context) error, end func(), err error) {
+	c, err := pgconn.Connect(ctx, h.url)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) error { return pushJob(ctx, c) }, func() { _ = c.Close(ctx) }, nil
 }
 
 func (h *table) pushBatch(ctx context.Context, n int) error {

@@ -11,6 +11,7 @@ import (
 
 // thread is a thread with one consumer.
 type thread struct {
+	url      string
 	t, other *engine.Thread // of two processes, as far as the server can tell
 	feed     *engine.Feed
 	last     *engine.Result // of the event that feed gave out
@@ -23,10 +24,10 @@ func newThread(ctx context.Context, url string) (*thread, error) {
 	if err := (verb.Servers{}).Init(ctx, url); err != nil {
 		return nil, err
 	}
-	var h thread
+	h := thread{url: url}
 	for _, t := range []**engine.Thread{&h.t, &h.other} {
 		var err error
-		if *t, err = (verb.Servers{}).Open(url, []engine.Option{engine.WithKeepOpen()}); err != nil {
+		if *t, err = h.open(); err != nil {
 			return nil, err
 		}
 	}
@@ -34,11 +35,25 @@ func newThread(ctx context.Context, url string) (*thread, error) {
 	return &h, h.t.Subscribe(ctx, engine.Subscription{Consumer: consumer, Handler: "true", Filter: event.Text("type = 'order'")})
 }
 
+func (h *thread) open() (*engine.Thread, error) {
+	return (verb.Servers{}).Open(h.url, []engine.Option{engine.WithKeepOpen()})
+}
+
 func draft() event.Draft { return event.Draft{Source: "shop", Type: "order", Content: content} }
 
-func (h *thread) push(ctx context.Context) error {
-	_, err := h.t.Push(ctx, draft())
+func (h *thread) push(ctx context.Context) error { return pushDraft(ctx, h.t) }
+
+func pushDraft(ctx context.Context, t *engine.Thread) error {
+	_, err := t.Push(ctx, draft())
 	return err
+}
+
+func (h *thread) another(context.Context) (push func(ctx context.Context) error, end func(), err error) {
+	t, err := h.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) error { return pushDraft(ctx, t) }, func() { _ = t.Close() }, nil
 }
 
 func (h *thread) pushBatch(ctx context.Context, n int) error {
