@@ -95,11 +95,11 @@ func Create(ctx context.Context, from, dir string, keep int) (d Done, err error)
 	if err != nil {
 		return d, err
 	}
-	number := 1
-	if len(before) > 0 {
-		number = numberOf(before[len(before)-1]) + 1
+	number, err := free(dir)
+	if err != nil {
+		return d, err
 	}
-	d.Dir = filepath.Join(dir, fmt.Sprintf("%06d", number))
+	d.Dir = filepath.Join(dir, nameOf(number))
 	if err := rename(tmp, d.Dir); err != nil {
 		return d, err
 	}
@@ -154,13 +154,29 @@ func exists(dir string) (bool, error) {
 	return err == nil, err
 }
 
+// free returns the number of the next backup: above that of all that is in dir, be it a
+// backup or not.
+func free(dir string) (int, error) {
+	number := 1
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		number = max(number, numberOf(e.Name())+1)
+	}
+	return number, err
+}
+
+// numberOf returns the number of a backup, 0 for a name that Create does not give: a
+// thread of the user's may be called 2026.
 func numberOf(dir string) int {
-	n, err := strconv.ParseUint(filepath.Base(dir), 10, 31)
-	if err != nil {
+	name := filepath.Base(dir)
+	n, err := strconv.ParseUint(name, 10, 31)
+	if err != nil || name != nameOf(int(n)) {
 		return 0
 	}
 	return int(n)
 }
+
+func nameOf(number int) string { return fmt.Sprintf("%06d", number) }
 
 // create makes the directory to of the thread and its history, from what the backup base
 // has of them where it can, and checks it.

@@ -125,3 +125,39 @@ func TestUnfinished(t *testing.T) {
 		t.Errorf("left: %q, %q", left, more)
 	}
 }
+
+// TestForeign: what has a number for its name, but is no backup, is never removed, taken
+// for the newest one, or in the way of the next one.
+func TestForeign(t *testing.T) {
+	base := t.TempDir()
+	dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
+	if _, err := engine.Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	foreign := []string{"7", "2026", "0000001"}
+	for _, name := range foreign {
+		if _, err := engine.Init(filepath.Join(to, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(to, "000002"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(to, "000004")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"000005", "000006"} {
+		d, err := Create(t.Context(), dir, to, 1)
+		if err != nil || filepath.Base(d.Dir) != want {
+			t.Fatalf("%+v, %v, want %s", d, err, want)
+		}
+		if list, err := List(to); err != nil || len(list) != 1 || list[0] != d.Dir {
+			t.Errorf("%q, %v", list, err)
+		}
+	}
+	for _, name := range append(foreign, "000002", "000004") {
+		if _, err := os.Lstat(filepath.Join(to, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}

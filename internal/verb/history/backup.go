@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 
 	"thread/internal/backup"
 	"thread/internal/cli"
@@ -49,7 +50,7 @@ func (c *backupCmd) Run(ctx context.Context, a *cli.App) error {
 		err = cli.UsageError("the directory is empty", "name where backups are kept")
 	}
 	if err == nil {
-		err = target.Outside(to)
+		err = target.Outside(filepath.Join(to, "000001"))
 	}
 	if err != nil {
 		return err
