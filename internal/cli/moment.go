@@ -22,9 +22,13 @@ const TimeHelp = "90m or 2w, 18:00, tomorrow 09:00, 2026-01-31 09:00, or RFC 333
 
 // ParseTime reads the time of a flag: RFC 3339; a day, a time of day, or both, in local
 // time; today, yesterday or tomorrow, alone for its first moment or with a time of day;
-// now; or a duration.
+// now; or a duration. It never returns the zero time, which means elsewhere that none was
+// given: the first moment of the year 1 is taken for the one after it.
 func ParseTime(flag, s string, now time.Time, d Direction) (time.Time, error) {
 	if at, ok := parseMoment(strings.TrimSpace(s), now, d); ok {
+		if at.IsZero() {
+			at = at.Add(time.Nanosecond)
+		}
 		return at, nil
 	}
 	return time.Time{}, UsageError(fmt.Sprintf("%s %q is not a time", flag, s), "give "+TimeHelp)

@@ -26,6 +26,7 @@ func TestParseTime(t *testing.T) {
 		{"2w", now.Add(-14 * 24 * time.Hour), now.Add(14 * 24 * time.Hour)},
 		{"1d", now.Add(-24 * time.Hour), now.Add(24 * time.Hour)}, // 24 hours
 		{"0", now, now},
+		{"0001-01-01T00:00:00Z", time.Time{}.Add(1), time.Time{}.Add(1)},
 		{"now", now, now},
 		{"18:00", at(3, 27, 18, 0, 0), at(3, 28, 18, 0, 0)},
 		{"9:05", at(3, 28, 9, 5, 0), at(3, 29, 9, 5, 0)},
