@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -160,6 +161,19 @@ func TestLimitsAge(t *testing.T) {
 			t.Fatalf("day %d: %d is the oldest, want %d", day, oldest, want)
 		}
 		*now = now.Add(24 * time.Hour)
+	}
+}
+
+// TestLimitsLongest: with the longest age there is, nothing is ever too old, and the
+// thread is not over its limits.
+func TestLimitsLongest(t *testing.T) {
+	th, _ := limited(t, Limits{MaxAge: math.MaxInt64})
+	pushLimited(t, th, 3, 10)
+	if c := retain(t, th); c.Dropped != 0 {
+		t.Errorf("%d events dropped", c.Dropped)
+	}
+	if s, err := th.Limits(ctx); err != nil || s.Over {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

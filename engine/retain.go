@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"thread/event"
@@ -141,8 +142,11 @@ func (t *Thread) dropRotated(ctx context.Context) error {
 	return jsonlog.DropRotated(t.Dir(), oldest, since)
 }
 
-// ageSlack is how much too old the oldest event becomes.
-func ageSlack(l *store.Limits) time.Duration { return min(l.MaxAge/32, 24*time.Hour) }
+// ageSlack is how much too old the oldest event becomes. With it the age is still a
+// duration.
+func ageSlack(l *store.Limits) time.Duration {
+	return min(l.MaxAge/32, 24*time.Hour, math.MaxInt64-l.MaxAge)
+}
 
 // beyondLimits returns the id up to which events are over the limits, 0 for none. It
 // reads in slices.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -39,7 +40,7 @@ func (h *History) over(ctx context.Context, r RunRetention) (old bool, events, b
 	if r.Events == 0 && r.MaxEvents == 0 && r.MaxBytes == 0 {
 		return false, 0, 0, nil
 	}
-	before := h.now().Add(-r.Events - min(r.Events/32, 24*time.Hour))
+	before := h.now().Add(-r.Events - min(r.Events/32, 24*time.Hour, math.MaxInt64-r.Events))
 	err = h.View(ctx, func(tx *Tx) error {
 		if r.MaxEvents > 0 {
 			events = max(0, tx.e.Stored()-r.MaxEvents)
