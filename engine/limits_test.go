@@ -164,6 +164,32 @@ func TestLimitsAge(t *testing.T) {
 	}
 }
 
+// TestLimitsUnused: no event goes for bytes that nothing is in. What was scheduled leaves as
+// many as its event takes.
+func TestLimitsUnused(t *testing.T) {
+	th, now := limited(t, Limits{MaxBytes: 4 << 20})
+	content := strings.Repeat("x", 100<<10)
+	for range 25 {
+		if _, err := th.PushAt(ctx, event.Draft{Source: "s", Type: "t", Content: content}, now.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	*now = now.Add(2 * time.Hour)
+	pushLimited(t, th, 1, 10) // and all of these
+	if s, err := th.Limits(ctx); err != nil || !s.Over {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if c := retain(t, th); c.Dropped != 0 || c.Size > 4<<20 {
+		t.Errorf("%+v", c)
+	}
+	if s, err := th.Limits(ctx); err != nil || s.Over {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if oldest, n := oldestAndCount(t, th); oldest != 1 || n != 26 {
+		t.Errorf("%d events from %d on", n, oldest)
+	}
+}
+
 // TestLimitsLongest: with the longest age there is, nothing is ever too old, and the
 // thread is not over its limits.
 func TestLimitsLongest(t *testing.T) {

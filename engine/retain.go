@@ -15,7 +15,8 @@ import (
 // first, and does nothing while none is passed, or while somebody else does it. Events
 // that a consumer waits for, and those of dead letters, stay with all that are newer,
 // unless Limits.Force is set; [Thread.Limits] says who it is then. Ids never come back.
-// What it takes others to wait is as for [Thread.Prune].
+// What it takes others to wait is as for [Thread.Prune]. Bytes that the database has and does not
+// use count as gone already; where they are enough, it is compacted.
 //
 // Where events.jsonl has more than 1 MiB and more than an eighth of what the database
 // takes then, the next push begins a new one, whatever lines it holds. Afterwards the rotated files of lines whose events are all gone are deleted, and the
@@ -42,9 +43,16 @@ func (t *Thread) Retain(ctx context.Context) (c Compaction, err error) {
 	if err != nil || l == nil {
 		return c, err
 	}
-	wanted, err := t.beyondLimits(ctx, l)
+	wanted, loose, err := t.beyondLimits(ctx, l)
 	if err != nil {
 		return c, err
+	}
+	if wanted == 0 && loose {
+		done, err := t.s.Compact(ctx)
+		if err != nil {
+			return c, err
+		}
+		return Compaction(done), t.retained(ctx, 0, false)
 	}
 	may := func(tx *Tx, through int64) error {
 		if l.Force || through == 0 {
@@ -148,9 +156,10 @@ func ageSlack(l *store.Limits) time.Duration {
 	return min(l.MaxAge/32, 24*time.Hour, math.MaxInt64-l.MaxAge)
 }
 
-// beyondLimits returns the id up to which events are over the limits, 0 for none. It
-// reads in slices.
-func (t *Thread) beyondLimits(ctx context.Context, l *store.Limits) (through int64, err error) {
+// beyondLimits returns the id up to which events are over the limits, 0 for none, and
+// whether the thread takes too many bytes only because it does not use them all. It reads
+// in slices.
+func (t *Thread) beyondLimits(ctx context.Context, l *store.Limits) (through int64, loose bool, err error) {
 	var old time.Time   // what is created before is too old
 	var wrong time.Time // what is created later was, while the clock was ahead
 	var excess int64    // bytes to drop
@@ -163,7 +172,11 @@ func (t *Thread) beyondLimits(ctx context.Context, l *store.Limits) (through int
 			old, wrong = now.Add(-l.MaxAge), now.Add(clockSkew)
 		}
 		if size := tx.s.Size(); l.MaxBytes > 0 && size > l.MaxBytes {
+			if s, ok := tx.s.(store.Sparing); ok {
+				size -= s.Unused() // goes without any event
+			}
 			excess = size - (l.MaxBytes - l.MaxBytes/8)
+			loose = excess <= 0
 		}
 		if l.MaxEvents > 0 && st.Stored > l.MaxEvents {
 			through, err = tx.s.BeforeNewest(l.MaxEvents - l.MaxEvents/8)
@@ -203,7 +216,7 @@ func (t *Thread) beyondLimits(ctx context.Context, l *store.Limits) (through int
 		}
 		more = more && err == nil
 	}
-	return through, err
+	return through, loose, err
 }
 
 // eventBytes is about what an event takes in the database.

@@ -155,6 +155,12 @@ type Tx interface {
 	Size() int64
 }
 
+// Sparing is a Tx of a store that takes more bytes than it uses, until it is compacted.
+type Sparing interface {
+	// Unused returns how many of the bytes of Size Compact would give back, or fewer.
+	Unused() int64
+}
+
 // Clock is a Tx of a store with a clock of its own, which goes for all hosts.
 type Clock interface{ Now() time.Time }
 

@@ -112,6 +112,24 @@ func checkFreelist(f *os.File, metas *metaPair) error {
 	return nil
 }
 
+// FreeBytes returns how large the free pages of a database are, 0 where that cannot be read.
+func FreeBytes(f *os.File) int64 {
+	metas := ReadMetas(f)
+	m, found := metas.newest()
+	if !found || checkFreelist(f, &metas) != nil || m.Freelist == math.MaxUint64 {
+		return 0
+	}
+	var b [PageHeaderBytes + 8]byte
+	if _, err := f.ReadAt(b[:], int64(m.Freelist*m.PageSize)); err != nil {
+		return 0
+	}
+	n := uint64(binary.NativeEndian.Uint16(b[10:]))
+	if n == freelistOverflow {
+		n = binary.NativeEndian.Uint64(b[PageHeaderBytes:])
+	}
+	return int64(min(n, m.Pages) * m.PageSize)
+}
+
 // ReadHeader is CheckHeader for callers that need only one valid meta page.
 func ReadHeader(f *os.File) (metas metaPair, err error) {
 	if err := CheckMagic(f); err != nil {
