@@ -53,7 +53,7 @@ func insertOnce(ctx context.Context, a *Address, floor int64) error {
 		return failure(ctx, err)
 	}
 	defer hangUp(c)
-	r, err := pipeline(ctx, c, nil, sql("BEGIN"), sql("SELECT 1 FROM pg_namespace WHERE nspname = $1", text(a.Schema)))
+	r, err := pipeline(ctx, c, nil, sql(beginWrite), sql("SELECT 1 FROM pg_namespace WHERE nspname = $1", text(a.Schema)))
 	if err != nil {
 		return failure(ctx, err)
 	}

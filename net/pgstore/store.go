@@ -178,7 +178,7 @@ func (s *Store) lookUp(ctx context.Context, nonce []byte) (stored bool, err erro
 	}
 	defer hangUp(c)
 	r, err := pipeline(ctx, c, nil,
-		sql("BEGIN"), s.settings(true),
+		sql(beginWrite), s.settings(true),
 		sql("SELECT 1 FROM threads WHERE thread = $1 FOR UPDATE", text(s.thread)),
 		sql("SELECT 1 FROM commits WHERE thread = $1 AND nonce = $2", text(s.thread), bytea(nonce)))
 	if err != nil {

@@ -144,6 +144,10 @@ func (s *Store) settings(write bool) statement {
 		text(s.address.searchPath()), text(strconv.FormatInt(s.lockTimeout.Milliseconds(), 10)), text(strconv.FormatInt(idle.Milliseconds(), 10)))
 }
 
+// beginWrite begins what writes, whatever a role or a database has as its defaults: behind a
+// lock, what is read is to be what the one before has left there.
+const beginWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
 // errLostIdle says that a connection broke before anything was done with it.
 var errLostIdle = errors.New("the connection was lost")
 
@@ -159,7 +163,7 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	tx.pending, tx.unsent, tx.known = map[recordKey][]byte{}, map[store.Table]int{}, map[recordKey][]byte{}
 	name, begin := text(tx.store.thread), "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 	if write {
-		begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+		begin = beginWrite
 	}
 	list := []statement{sql(begin), tx.store.settings(write)}
 	if write {
