@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -77,10 +79,11 @@ func ParseURL(s string) (*Address, error) {
 	if a.Schema == "" {
 		a.Schema = DefaultSchema
 	}
-	for what, name := range map[string]string{"thread": a.Thread, "schema": a.Schema} {
-		if name == "" || len(name) > maxNameBytes || strings.ContainsRune(name, 0) {
-			return nil, fmt.Errorf("%w: %s is not a name of 1 to %d bytes", ErrURL, what, maxNameBytes)
-		}
+	if !isName(a.Thread, maxNameBytes) {
+		return nil, fmt.Errorf("%w: thread is not a name of 1 to %d bytes", ErrURL, maxNameBytes)
+	}
+	if !isName(a.Schema, maxIdentifier) {
+		return nil, fmt.Errorf("%w: schema is not a name of 1 to %d bytes", ErrURL, maxIdentifier)
 	}
 	a.config, err = configOf(u, q)
 	return a, err
@@ -97,7 +100,7 @@ func ParseSchema(s, schema string) (*pgconn.Config, string, error) {
 	if q.Has("schema") {
 		schema = q.Get("schema")
 	}
-	if schema == "" || len(schema) > maxIdentifier || strings.ContainsRune(schema, 0) {
+	if !isName(schema, maxIdentifier) {
 		return nil, "", fmt.Errorf("%w: schema is not a name of 1 to %d bytes", ErrURL, maxIdentifier)
 	}
 	if q.Has("thread") {
@@ -110,6 +113,10 @@ func ParseSchema(s, schema string) (*pgconn.Config, string, error) {
 
 // maxIdentifier is where PostgreSQL cuts off names.
 const maxIdentifier = 63
+
+func isName(s string, most int) bool {
+	return s != "" && len(s) <= most && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
+}
 
 // splitURL refuses what is no URL of PostgreSQL or has a password in it.
 func splitURL(s string) (*url.URL, url.Values, error) {
@@ -134,7 +141,7 @@ func splitURL(s string) (*url.URL, url.Values, error) {
 
 // configOf reads the rest, which is PostgreSQL's.
 func configOf(u *url.URL, q url.Values) (*pgconn.Config, error) {
-	u.RawQuery = q.Encode()
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // to PostgreSQL a + is a +
 	c, err := pgconn.ParseConfig(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
@@ -146,7 +153,8 @@ func configOf(u *url.URL, q url.Values) (*pgconn.Config, error) {
 		c.RuntimeParams["application_name"] = "thread"
 	}
 	// Of several hosts it is the primary that is meant.
-	if len(c.Fallbacks) > 0 && !q.Has("target_session_attrs") && os.Getenv("PGTARGETSESSIONATTRS") == "" && strings.Contains(u.Host, ",") {
+	several := slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
+	if several && !q.Has("target_session_attrs") && os.Getenv("PGTARGETSESSIONATTRS") == "" {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	return c, nil

@@ -22,6 +22,9 @@ func TestParseURL(t *testing.T) {
 		{"postgres://h/db?thread=", ErrURL, "", ""},
 		{"postgres://h/db?thread=a%00b", ErrURL, "", ""},
 		{"postgres://h/db?thread=" + strings.Repeat("x", 201), ErrURL, "", ""},
+		{"postgres://h/db?thread=%ff", ErrURL, "", ""},
+		{"postgres://h/db?thread=x&schema=" + strings.Repeat("x", 63), nil, "x", strings.Repeat("x", 63)},
+		{"postgres://h/db?thread=x&schema=" + strings.Repeat("x", 64), ErrURL, "", ""},
 		{"postgres://h:port/db?thread=x", ErrURL, "", ""},
 		{"postgres://h/db?thread=x&sslmode=nonsense", ErrURL, "", ""},
 		{"mysql://h/db?thread=x", ErrURL, "", ""},
@@ -38,6 +41,42 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%s: %q, %q", c.url, a.Thread, a.Schema)
 		} else if err != nil && strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("the error has the password: %v", err)
+		}
+	}
+}
+
+// TestParameters: those of PostgreSQL get there as they are.
+func TestParameters(t *testing.T) {
+	a, err := ParseURL("postgres://h/a%20db?thread=x&options=-c%20geqo%3Doff&application_name=a%2Bb%26c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := a.config.RuntimeParams; p["options"] != "-c geqo=off" || p["application_name"] != "a+b&c" || a.config.Database != "a db" {
+		t.Errorf("got %q, %q", p, a.config.Database)
+	}
+}
+
+// TestPrimary: of several hosts the primary is meant, wherever they are named.
+func TestPrimary(t *testing.T) {
+	for _, c := range []struct {
+		url, hosts string
+		primary    bool
+	}{
+		{"postgres://a/db?thread=x", "", false},
+		{"postgres://a,b/db?thread=x", "", true},
+		{"postgres://a:1,a:2/db?thread=x&sslmode=disable", "", true},
+		{"postgres:///db?thread=x&host=a,b", "", true},
+		{"postgres:///db?thread=x", "a", false},
+		{"postgres:///db?thread=x", "a,b", true},
+		{"postgres://a,b/db?thread=x&target_session_attrs=any", "", false},
+	} {
+		t.Setenv("PGHOST", c.hosts)
+		a, err := ParseURL(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (a.config.ValidateConnect != nil) != c.primary {
+			t.Errorf("%s with PGHOST=%s: the primary is asked for: %v", c.url, c.hosts, !c.primary)
 		}
 	}
 }
