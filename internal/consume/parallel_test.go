@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -164,6 +165,35 @@ func TestWorkers(t *testing.T) {
 	// The workers that are left were told to end, and have.
 	if text, _ := os.ReadFile(log + ".ended"); len(text) == 0 {
 		t.Error("no worker came to its end")
+	}
+}
+
+// What a worker has left behind may have its stdout open: nobody waits for its end, neither
+// when the worker has died nor when the work is done.
+func TestWorkerLeavesAProcess(t *testing.T) {
+	for _, end := range []string{"kill -9 $$", `echo '{"id":1,"ok":true}'; exit`, `echo '{"id":1,"ok":true}'; read x`} {
+		th := newThread(t, "x")
+		left := filepath.Join(t.TempDir(), "left")
+		t.Setenv("LEFT", left)
+		sum, err := Run(ctx, th, "c", Options{Command: []string{"sh", "-c", "sleep 600 2>&1 & echo $! >$LEFT; read x; " + end}, Worker: true, Parallel: 1, MaxAttempts: 1})
+		text, _ := os.ReadFile(left)
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		if pid <= 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
+			t.Errorf("%s: the process that was left behind was waited for", end)
+		}
+		if want := strings.Contains(end, "ok"); err != nil || (sum.Delivered == 1) != want || (sum.Dead == 1) == want {
+			t.Errorf("%s: got %+v, %v", end, sum, err)
+		}
+	}
+}
+
+// A worker that prints before it has read a long event has failed it. Neither waits for
+// the other.
+func TestWorkerPrintsInsteadOfReading(t *testing.T) {
+	th := newThread(t, strings.Repeat("x", 4<<20))
+	sum, err := Run(ctx, th, "c", Options{Command: []string{"cat"}, Worker: true, Parallel: 1, MaxAttempts: 1})
+	if err != nil || sum.Dead != 1 {
+		t.Errorf("got %+v, %v", sum, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/duration"
+	"thread/internal/pipe"
 )
 
 // workers are programs that are started once, one in each slot, read one event per
@@ -40,7 +42,9 @@ type workers struct {
 type worker struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	out    *bufio.Reader
+	stdout *os.File
+	out    *bufio.Reader // of stdout
+	ended  chan struct{} // closed when the process has ended
 	err    *stderr
 	line   []byte // memory for a line
 	append func(b []byte, e *event.Event) []byte
@@ -119,11 +123,15 @@ func (s *worker) start(r *run, turn Turn) (err error) {
 		cmd.Env = append(cmd.Env, turn.Environment()...)
 		ownGroup(cmd)
 	}
-	if s.in, err = cmd.StdinPipe(); err == nil {
-		var out io.ReadCloser
-		if out, err = cmd.StdoutPipe(); err == nil {
-			s.out = bufio.NewReaderSize(out, 64<<10)
+	var reader, writer *os.File
+	if reader, writer, err = os.Pipe(); err == nil {
+		cmd.Stdout = writer
+		if s.in, err = cmd.StdinPipe(); err == nil {
 			err = cmd.Start()
+		}
+		writer.Close()
+		if err != nil {
+			reader.Close()
 		}
 	}
 	s.err.started()
@@ -132,6 +140,15 @@ func (s *worker) start(r *run, turn Turn) (err error) {
 		return fmt.Errorf("%w: %w", ErrCommand, err)
 	}
 	s.cmd, s.append = cmd, r.AppendEvent
+	s.stdout, s.ended = reader, make(chan struct{})
+	s.out = bufio.NewReaderSize(pipe.UntilStopped(reader), 64<<10)
+	// What the worker has left behind may have its stdin and its stdout for as long as
+	// it likes: once the worker has ended, nobody waits for either.
+	go func(ended chan struct{}) {
+		_ = cmd.Wait() // and closes its stdin
+		pipe.Stop(reader)
+		close(ended)
+	}(s.ended)
 	r.Signals.attach(cmd.Process)
 	return nil
 }
@@ -147,8 +164,23 @@ func (s *worker) ask(d *engine.Delivery) (engine.Result, error) {
 		s.line = nil
 	}
 	s.line = append(s.append(s.line[:0], e), '\n')
-	// A worker that has ended is noticed when its answer is read.
-	_, _ = s.in.Write(s.line)
+	// A worker that prints before it has read a long event is not waited for. One that
+	// has ended is noticed when its answer is read.
+	given := make(chan struct{})
+	go func() {
+		defer close(given)
+		_, _ = s.in.Write(s.line)
+	}()
+	result, err := s.answer(e.ID)
+	if err != nil {
+		s.in.Close()
+	}
+	<-given
+	return result, err
+}
+
+// answer reads what the worker answers to the event.
+func (s *worker) answer(id int64) (engine.Result, error) {
 	var line []byte
 	for {
 		part, err := s.out.ReadSlice('\n')
@@ -167,11 +199,11 @@ func (s *worker) ask(d *engine.Delivery) (engine.Result, error) {
 			return engine.Result{}, fmt.Errorf("the worker wrote a line of more than %d bytes, not a result", maxLineBytes)
 		}
 	}
-	return parseAnswer(line, e.ID)
+	return parseAnswer(line, id)
 }
 
-// answer is a line that a worker writes.
-type answer struct {
+// answerLine is a line that a worker writes.
+type answerLine struct {
 	ID    *int64  `json:"id"`
 	OK    bool    `json:"ok"`
 	Error *string `json:"error"`
@@ -197,7 +229,7 @@ func parseAnswer(line []byte, id int64) (r engine.Result, err error) {
 	if isOK(line, id) {
 		return engine.Result{Verdict: engine.Succeeded}, nil
 	}
-	var a answer
+	var a answerLine
 	refuse := func(why string) error {
 		shown := strings.TrimSpace(string(line))
 		if len(shown) > 100 {
@@ -245,7 +277,8 @@ const MaxWorkerDelay = 24 * time.Hour
 func (s *worker) kill(r *run) string {
 	s.in.Close()
 	// What wrote something that is no result is not asked twice.
-	timer := time.AfterFunc(killGrace, func() { _ = s.cmd.Process.Kill() })
+	process := s.cmd.Process
+	timer := time.AfterFunc(killGrace, func() { _ = process.Kill() })
 	state := s.wait(r)
 	timer.Stop()
 	return state
@@ -256,7 +289,8 @@ func (s *worker) kill(r *run) string {
 const killGrace = 200 * time.Millisecond
 
 func (s *worker) wait(r *run) string {
-	_ = s.cmd.Wait()
+	<-s.ended
+	s.stdout.Close()
 	r.Signals.detach(s.cmd.Process)
 	state := s.cmd.ProcessState
 	s.cmd = nil
@@ -277,13 +311,13 @@ func (w *workers) end() {
 		if s := &w.slots[i]; s.cmd != nil {
 			ending.Go(func() {
 				s.in.Close()
-				timer := time.AfterFunc(endGrace, func() {
-					s.cmd.Process.Signal(syscall.SIGTERM)
-					time.AfterFunc(endGrace, func() { _ = s.cmd.Process.Kill() })
-				})
-				defer timer.Stop()
-				_, _ = io.Copy(io.Discard, s.out)
+				process := s.cmd.Process
+				term := time.AfterFunc(endGrace, func() { _ = process.Signal(syscall.SIGTERM) })
+				kill := time.AfterFunc(2*endGrace, func() { _ = process.Kill() })
+				go func(out io.Reader) { _, _ = io.Copy(io.Discard, out) }(s.out)
 				s.wait(w.r)
+				term.Stop()
+				kill.Stop()
 				w.r.leave(s.err)
 			})
 		}
