@@ -15,13 +15,17 @@ import (
 )
 
 // The environment of the command, beside that of this process. Those of the event
-// are set with Batch 1 only, and one whose value has a NUL character, which an
-// environment cannot hold, is left out.
+// are set with Batch 1 only, and one whose value an environment cannot hold, as it has
+// a NUL character or more than maxValueBytes, is left out.
 const (
 	envDir      = "THREAD_DIR"
 	envConsumer = "THREAD_CONSUMER"
 	envEvent    = "THREAD_EVENT_" // and ID, CREATED_AT, SOURCE, TYPE, SUBTYPE, ATTEMPT; and KEY, with any Batch
 )
+
+// maxValueBytes bounds a value in the environment. Linux starts no program with a longer
+// one than twice that.
+const maxValueBytes = 64 << 10
 
 // stdinGrace is how long the rest of a long delivery is offered to what a command
 // has left behind, once it has ended itself.
@@ -151,7 +155,7 @@ func (r *run) baseEnvironment() (env []string) {
 func (r *run) environment(d *engine.Delivery) []string {
 	env := r.baseEnvironment()
 	set := func(name, value string) {
-		if strings.IndexByte(value, 0) < 0 {
+		if strings.IndexByte(value, 0) < 0 && len(value) <= maxValueBytes {
 			env = append(env, name+"="+value)
 		}
 	}

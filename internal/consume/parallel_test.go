@@ -197,6 +197,16 @@ func TestWorkerPrintsInsteadOfReading(t *testing.T) {
 	}
 }
 
+// A key that no environment can hold holds up nothing.
+func TestHugeKey(t *testing.T) {
+	th := newThread(t, `{"k":"`+strings.Repeat("k", 1<<20)+`"}`, `{"k":"x"}`)
+	check := `case $THREAD_EVENT_ID in 1) test -z "${THREAD_EVENT_KEY+set}" ;; 2) test "$THREAD_EVENT_KEY" = x ;; esac`
+	sum, err := Run(ctx, th, "c", Options{Command: []string{"sh", "-c", check}, Parallel: 2, Key: "$.k", MaxAttempts: 1})
+	if err != nil || sum.Delivered != 2 {
+		t.Errorf("got %+v, %v", sum, err)
+	}
+}
+
 func TestWorkerAnswers(t *testing.T) {
 	for line, want := range map[string]string{
 		`{"id":7,"ok":true}`:               "0",
