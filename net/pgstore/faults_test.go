@@ -243,6 +243,28 @@ func TestCutInside(t *testing.T) {
 	}
 }
 
+// TestCutIdle: a connection that the server has ended while nothing was done with it is
+// replaced, whether the server says so or not.
+func TestCutIdle(t *testing.T) {
+	a := newThread(t, newSchema(t))
+	named := *a
+	named.config = a.config.Copy()
+	named.config.RuntimeParams["application_name"] = a.Schema
+	s := opened(t, &named, plain{})
+	for n := int64(1); n <= 3; n++ {
+		if _, err := s.Push(context.Background(), drafts); err != nil {
+			t.Fatalf("push %d: %v", n, err)
+		}
+		pid := text(string(on(t, a, "SELECT pid::text FROM pg_stat_activity WHERE application_name = $1", text(a.Schema))[0][0]))
+		on(t, a, "SELECT pg_terminate_backend($1::int)", pid)
+		for len(on(t, a, "SELECT 1 FROM pg_stat_activity WHERE pid = $1::int", pid)) > 0 { // it has to say good-bye
+		}
+		if got := count(t, s); got != n {
+			t.Errorf("%d events, want %d", got, n)
+		}
+	}
+}
+
 // A standby that has not confirmed is a warning at COMMIT. Here a trigger gives one.
 func TestWarningAtCommit(t *testing.T) {
 	in := newSchema(t)

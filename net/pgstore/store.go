@@ -68,7 +68,8 @@ func (s *Store) Close() error {
 }
 
 // begun returns a transaction that has begun. A connection that was idle and is broken is
-// replaced: nothing was done with it.
+// replaced: nothing was done with it. So is one that the server has ended with a message, as
+// before a restart or after idle_session_timeout.
 func (s *Store) begun(ctx context.Context, write bool, digests [][]byte) (*tx, error) {
 	for {
 		c, used, err := s.pool.take(ctx)
@@ -79,7 +80,7 @@ func (s *Store) begun(ctx context.Context, write bool, digests [][]byte) (*tx, e
 		if err = tx.begin(write, digests); err == nil {
 			return tx, nil
 		}
-		broken := c.IsClosed() && codeOf(err) == "" || errors.Is(err, errLostIdle)
+		broken := c.IsClosed() || errors.Is(err, errLostIdle)
 		tx.end()
 		if !used || !broken || ctx.Err() != nil {
 			return nil, err
