@@ -276,7 +276,7 @@ func check(ctx context.Context, dir string) (d Done, err error) {
 // backups, of the newest. Nothing that is at to already is replaced, but for an empty
 // directory: os.ErrExist. It has its name when it was checked; a crash leaves a
 // directory <to>.restoring-<number>. events.jsonl is written again by
-// the next push.
+// the next push, with its newest lines.
 func Restore(ctx context.Context, from, to string) (d Done, err error) {
 	if has, err := exists(from); err != nil {
 		return d, err

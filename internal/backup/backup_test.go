@@ -6,11 +6,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/fsck"
+	"thread/jsonlog"
 )
 
 func digest(t *testing.T, dir string) string {
@@ -160,4 +163,57 @@ func TestForeign(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestLinesOfCopies: no line is missing in a backup, nor in what was restored from it and
+// pushed to, whether or not the thread's lines were rotated; and the newest ones come back.
+func TestLinesOfCopies(t *testing.T) {
+	base := t.TempDir()
+	dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
+	th, err := engine.Init(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, c := range []struct {
+		push  int
+		lines int64 // in what was restored and pushed to
+	}{{0, 1}, {3, 4}, {jsonlog.MaxLines, jsonlog.MaxLines + 1}, {1, 2}, {5, 7}} {
+		if _, err := th.PushBatch(t.Context(), slices.Repeat([]event.Draft{{Source: "s", Type: "t"}}, c.push)); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Create(t.Context(), dir, to, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := checked(t, d.Dir); len(r.Faults) > 0 {
+			t.Errorf("%d: the backup: %+v", n, r.Faults)
+		}
+		if d, err = Restore(t.Context(), to, filepath.Join(base, nameOf(n))); err != nil {
+			t.Fatal(err)
+		}
+		restored, err := engine.Open(d.Dir)
+		if err == nil {
+			_, err = restored.Push(t.Context(), event.Draft{Source: "s", Type: "t"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := checked(t, d.Dir); len(r.Faults) > 0 || r.Lines != c.lines {
+			t.Errorf("%d: restored: %d lines, %+v", n, r.Lines, r.Faults)
+		}
+	}
+}
+
+func checked(t *testing.T, dir string) *fsck.Report {
+	t.Helper()
+	th, err := engine.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	r, err := fsck.Check(t.Context(), th)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -167,6 +167,24 @@ func (c *copying) open(path [][]byte) (*bbolt.Bucket, error) {
 	return b, err
 }
 
+// startLines says of a copy elsewhere, which has no events*.jsonl, that the next push
+// writes the lines of its newest events: as many as there were in the newest file, or as
+// an import writes. Those before it have none.
+func (c *copying) startLines(meta *bbolt.Bucket) error {
+	after, err := c.from.BeforeNewest(jsonlog.MaxLines)
+	if err != nil {
+		return err
+	}
+	if l := &c.st.Log; l.Lines <= jsonlog.MaxLines {
+		after = max(after, l.First-1)
+	}
+	if c.st.Log = (jsonlog.Position{}); after < c.st.Head {
+		c.st.Log = jsonlog.Position{First: after + 1, Size: 1} // longer than no file: it heals
+	}
+	start := disk.LogStart{From: after + 1}
+	return meta.Put(disk.KeyLines, start.Encode())
+}
+
 // minRotated is the least size of an events.jsonl that is rotated for its size.
 const minRotated = 1 << 20
 
@@ -195,6 +213,11 @@ func (c *copying) rest() error {
 		c.st.Log.Lines = max(c.st.Log.Lines, jsonlog.MaxLines+1) // full: the next push rotates it, as ever
 	}
 	meta := c.tx.Bucket(disk.BucketMeta)
+	if c.to != "" {
+		if err := c.startLines(meta); err != nil {
+			return err
+		}
+	}
 	err = errors.Join(meta.Put(disk.KeyFormat, disk.EncodeFormat(disk.FormatVersion)), meta.Put(disk.KeyState, c.st.Encode()))
 	c.moment.Copy = c.tx.ID()
 	if err == nil {
