@@ -13,9 +13,10 @@ import (
 // errBase ends a copy that cannot go on from its base: it is made anew.
 var errBase = errors.New("the copy before is no part of this database")
 
-// ofBase returns an error about the base as that, unless the call was called off.
+// ofBase returns an error about the base, if there is one, as that, unless the call was
+// called off.
 func (c *copying) ofBase(err error) error {
-	if err == nil || c.ctx.Err() != nil || errors.Is(err, errBase) {
+	if err == nil || c.options == nil || c.options.Base == "" || c.ctx.Err() != nil || errors.Is(err, errBase) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errBase, err)
