@@ -217,7 +217,7 @@ func copyThread(ctx context.Context, t *engine.Thread, base, to string) (copied 
 	}
 	o := bolt.CopyOptions{To: filepath.Join(to, bolt.DatabaseName), Identity: Identity}
 	if base != "" {
-		text, err := os.ReadFile(filepath.Join(base, momentName))
+		text, err := readFile(filepath.Join(base, momentName))
 		if err == nil && json.Unmarshal(text, &o.Since) == nil && o.Since.File != "" {
 			o.Base = filepath.Join(base, bolt.DatabaseName)
 		}
@@ -231,6 +231,16 @@ func copyThread(ctx context.Context, t *engine.Thread, base, to string) (copied 
 		return 0, err
 	}
 	return copied, writeDurably(filepath.Join(to, momentName), append(text, '\n'))
+}
+
+// readFile is os.ReadFile that waits for nobody to write into a pipe.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 func writeDurably(path string, text []byte) error {
@@ -319,7 +329,9 @@ func Restore(ctx context.Context, from, to string) (d Done, err error) {
 			return d, err
 		}
 	}
-	if d, err = check(ctx, tmp); err != nil {
+	if d, err = check(ctx, tmp); errors.Is(err, store.ErrNotDatabase) || errors.Is(err, store.ErrSQLite) || errors.Is(err, store.ErrCorrupt) {
+		return d, fmt.Errorf("%w: %s: %w", ErrFaults, from, err)
+	} else if err != nil {
 		return d, err
 	}
 	if info != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -216,4 +217,27 @@ func checked(t *testing.T, dir string) *fsck.Report {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestPipe: a pipe beside a backup's database holds nobody up.
+func TestPipe(t *testing.T) {
+	base := t.TempDir()
+	dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
+	if _, err := engine.Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Create(t.Context(), dir, to, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moment := filepath.Join(d.Dir, momentName)
+	if err := os.Remove(moment); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfifo", moment).CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	if _, err := Create(t.Context(), dir, to, 0); err != nil {
+		t.Error(err)
+	}
 }
