@@ -42,7 +42,8 @@ func LockURL(ctx context.Context, t *engine.Thread, consumer string, wait bool) 
 
 // IsURL reports whether a thread is named by a URL, and so is on a server.
 func IsURL(s string) bool {
-	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
+	scheme, _, found := strings.Cut(s, "://")
+	return found && (strings.EqualFold(scheme, "postgres") || strings.EqualFold(scheme, "postgresql"))
 }
 
 // namesThread is a grammar that names a thread by something else than --thread, too.
