@@ -147,8 +147,11 @@ func (a *App) SetDir(what, dir string) (err error) {
 	if dir == "" {
 		return UsageError(what+" is empty", "name a directory")
 	}
-	if a.Dir = dir; !IsURL(dir) {
+	switch a.Dir = dir; {
+	case !IsURL(dir):
 		a.Dir, err = Resolve(dir)
+	case servers == nil:
+		err = a.forDirectories("")
 	}
 	return err
 }
