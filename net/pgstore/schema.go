@@ -24,8 +24,27 @@ const (
 	versionGaps = 2
 )
 
-// ErrMayNot says that the role may not make the schema.
-var ErrMayNot = errors.New("the role may not create the schema")
+// ErrMayNot says that the role may not make the schema, ErrNoUse that it may not use the
+// one that is there, and ErrOtherSchema that what is there is not the one of threads.
+var (
+	ErrMayNot      = errors.New("the role may not create the schema")
+	ErrNoUse       = errors.New("the role may not use the schema")
+	ErrOtherSchema = errors.New("the tables of threads are not in the schema")
+)
+
+// whyNoTables says why a statement found no tables, where that is known. The search path
+// passes over a schema that the role may not use.
+func (a *Address) whyNoTables(ctx context.Context, c *pgconn.PgConn, found error) error {
+	r, err := pipeline(ctx, c, nil, sql("ROLLBACK"),
+		sql("SELECT has_schema_privilege(oid, 'USAGE')::int::bigint FROM pg_namespace WHERE nspname = $1", text(a.Schema)))
+	switch {
+	case err != nil || len(r[1].rows) == 0:
+		return found
+	case number(r[1].rows[0][0]) == 0:
+		return fmt.Errorf("%w %q", ErrNoUse, a.Schema)
+	}
+	return fmt.Errorf("%w %q", ErrOtherSchema, a.Schema)
+}
 
 // in is Schema for a schema of any name.
 func in(schema string) string {
@@ -68,6 +87,9 @@ func insertOnce(ctx context.Context, a *Address, floor int64) error {
 		sql("SELECT set_config('search_path', $1, true)", text(a.searchPath())),
 		sql("SELECT version::bigint FROM format"),
 		sql("INSERT INTO threads (thread, floor) VALUES ($1, $2) ON CONFLICT DO NOTHING", text(a.Thread), int8(floor)))
+	if codeOf(err) == "42P01" {
+		return a.whyNoTables(ctx, c, failure(ctx, err))
+	}
 	if err != nil {
 		return failure(ctx, err)
 	}

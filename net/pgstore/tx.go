@@ -195,6 +195,9 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 		if tx.ctx.Err() == nil && codeOf(err) == "" && tx.conn.IsClosed() {
 			return fmt.Errorf("%w: %w", errLostIdle, err)
 		}
+		if errors.Is(err, store.ErrNotThread) {
+			err = tx.store.address.whyNoTables(tx.ctx, tx.conn, err)
+		}
 		return err
 	}
 	tx.limit = statementTimeout

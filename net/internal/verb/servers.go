@@ -59,6 +59,8 @@ func (Servers) Errors(a *cli.App) []cli.Rule {
 		{Is: pgstore.ErrPassword, Code: 2, Fix: "put it into ~/.pgpass, a service file or PGPASSWORD, and change it, because others may have seen it"},
 		{Is: pgstore.ErrURL, Code: 2, Fix: "give postgres://[user@]host[:port]/database?thread=NAME"},
 		{Is: pgstore.ErrMayNot, Code: 1, Fix: "let one that may run thread-net schema | psql, as that file says"},
+		{Is: pgstore.ErrNoUse, Code: 1, Fix: "let its owner grant it what thread-net schema says, or name another one with schema=NAME"},
+		{Is: pgstore.ErrOtherSchema, Code: 1, Fix: "name another one with schema=NAME, or drop it if it is empty and run thread init " + url},
 		{Is: pgstore.ErrWeak, Code: 1, Fix: "set it as PostgreSQL's manual says, or if that may be add durability=any to the URL"},
 		{Is: pgstore.ErrTurnTaken, Code: 1, Fix: "wait until it is done, or give thread consume --follow, which takes over"},
 		{Is: pgstore.ErrTurnLost, Code: 1, Fix: "nothing was stored here any more; run it again to wait for the turn"},
