@@ -30,7 +30,7 @@ CREATE TABLE threads (
 	floor      bigint NOT NULL DEFAULT 0 -- events up to here were dropped; -1 - floor while the thread is imported
 );
 
--- Ids are 1, 2, 3 … in the order of commits, without gaps but those that came with an import.
+-- Ids are 1, 2, 3 ... in the order of commits, without gaps but those that came with an import.
 CREATE TABLE events (
 	thread     text NOT NULL REFERENCES threads ON DELETE CASCADE,
 	id         bigint NOT NULL,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode"
 
 	"thread/internal/store"
 )
@@ -47,5 +48,12 @@ func TestWhyNoTables(t *testing.T) {
 		if err := Init(ctx, c.a); !errors.Is(err, c.make) {
 			t.Errorf("%s: init: %v", c.a.Schema, err)
 		}
+	}
+}
+
+// TestSchemaIsASCII: a database may have any encoding, and some take nothing else, as EUC_JP.
+func TestSchemaIsASCII(t *testing.T) {
+	if i := strings.IndexFunc(Schema, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {
+		t.Errorf("schema.sql: %.20q", Schema[i:])
 	}
 }
