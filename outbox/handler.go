@@ -86,7 +86,16 @@ func both(w io.Writer, t *lastBytes) io.Writer {
 	if w == nil {
 		return t
 	}
-	return io.MultiWriter(t, w)
+	return io.MultiWriter(t, passOn{w})
+}
+
+// passOn writes for as long as somebody reads. That nobody does is no reason to end
+// the handler by SIGPIPE.
+type passOn struct{ io.Writer }
+
+func (p passOn) Write(b []byte) (int, error) {
+	_, _ = p.Writer.Write(b)
+	return len(b), nil
 }
 
 // lastBytes keeps the end of what is written to it.

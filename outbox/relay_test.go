@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -111,6 +112,25 @@ func TestReceipts(t *testing.T) {
 		})
 	}
 }
+
+// That nobody reads what handlers print is no failure of theirs.
+func TestNobodyReads(t *testing.T) {
+	th := newThread(t)
+	m, err := ParseMessage([]byte(example))
+	noError(t, err)
+	in := insert(t, th, m)
+	long := `i=0; while test $i -lt 1000; do printf '%0200d\n' $i; printf '%0200d\n' $i >&2; i=$((i+1)); done; echo '{"status":"accepted"}'`
+	_, err = Relay(ctx, th, Options{Mode: Once, Command: []string{"sh", "-c", long}, Stdout: gone{}, Stderr: gone{}})
+	noError(t, err)
+	if rec := get(t, th, in.ID); rec.Status != Processed {
+		t.Errorf("%s: %+v", rec.Status, rec.Receipts)
+	}
+}
+
+// gone is a pipe without a reader.
+type gone struct{}
+
+func (gone) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 // O-09, O-13: a feedback is a notification when that is set.
 func TestFeedbackNotifies(t *testing.T) {
