@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +28,13 @@ func New(host Host, partTime time.Duration) *API {
 	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce)}
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.method+" "+r.path, func(rw http.ResponseWriter, q *http.Request) {
-			if err := r.answer(rw, q); err != nil {
+			_, err := url.ParseQuery(q.URL.RawQuery)
+			if err != nil { // what cannot be read of it, as a filter with a %, must not be left out
+				err = badRequest("the query cannot be decoded")
+			} else {
+				err = r.answer(rw, q)
+			}
+			if err != nil {
 				Refuse(rw, err)
 			}
 		})

@@ -145,6 +145,10 @@ func (p *Page) ServeHTTP(rw http.ResponseWriter, q *http.Request, changes bool) 
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if _, err := url.ParseQuery(q.URL.RawQuery); err != nil { // as where a filter has a %
+		p.refuse(rw, &Error{http.StatusBadRequest, "the query cannot be decoded"})
+		return
+	}
 	if q.Method == http.MethodPost {
 		q.Body = http.MaxBytesReader(rw, q.Body, maxForm)
 		if err := q.ParseForm(); err != nil {

@@ -377,6 +377,11 @@ func TestUIEvents(t *testing.T) {
 			t.Errorf("%q: %d %s", where, status, body)
 		}
 	}
+	for _, path := range []string{"events.json", "events", "dead", "dead.json"} {
+		if status, _ := br.page("/threads/thread/" + path + "?filter=type%20LIKE%20'a%'"); status != 400 {
+			t.Errorf("%s with a query that cannot be decoded: %d", path, status)
+		}
+	}
 }
 
 // TestUILive: a push is told of at once.
