@@ -162,6 +162,9 @@ func free(dir string) (int, error) {
 	for _, e := range entries {
 		number = max(number, numberOf(e.Name())+1)
 	}
+	if err == nil && numberOf(nameOf(number)) == 0 {
+		err = fmt.Errorf("%w: %s has the last number that there is", os.ErrExist, dir)
+	}
 	return number, err
 }
 
@@ -169,7 +172,7 @@ func free(dir string) (int, error) {
 // thread of the user's may be called 2026.
 func numberOf(dir string) int {
 	name := filepath.Base(dir)
-	n, err := strconv.ParseUint(name, 10, 31)
+	n, err := strconv.ParseUint(name, 10, 30) // one more is an int everywhere
 	if err != nil || name != nameOf(int(n)) {
 		return 0
 	}

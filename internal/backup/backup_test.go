@@ -159,6 +159,13 @@ func TestForeign(t *testing.T) {
 			t.Errorf("%q, %v", list, err)
 		}
 	}
+	last := filepath.Join(to, nameOf(1<<30-1))
+	if err := os.Mkdir(last, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := Create(t.Context(), dir, to, 1); !errors.Is(err, os.ErrExist) {
+		t.Errorf("behind the last number: %+v, %v", d, err)
+	}
 	for _, name := range append(foreign, "000002", "000004") {
 		if _, err := os.Lstat(filepath.Join(to, name)); err != nil {
 			t.Error(err)
