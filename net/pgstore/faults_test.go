@@ -265,6 +265,41 @@ func TestCutIdle(t *testing.T) {
 	}
 }
 
+// TestSeriesOfAnotherServer: a handle that comes to a server without what was stored last, as
+// after a fail-over to an asynchronous standby, does not go by the ids of series of the other.
+func TestSeriesOfAnotherServer(t *testing.T) {
+	a, ctx := newThread(t, newSchema(t)), context.Background()
+	named := *a
+	named.config = a.config.Copy()
+	named.config.RuntimeParams["application_name"] = a.Schema
+	s := opened(t, &named, plain{})
+	if _, err := s.Push(ctx, []event.Draft{{Source: "mine", Type: "t"}}); err != nil {
+		t.Fatal(err)
+	}
+	on(t, a, "DELETE FROM threads WHERE thread = $1", text(a.Thread))
+	if err := Init(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := opened(t, a, plain{}).Push(ctx, []event.Draft{{Source: "other", Type: "t"}}); err != nil {
+		t.Fatal(err)
+	}
+	on(t, a, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", text(a.Schema))
+	for len(on(t, a, "SELECT 1 FROM pg_stat_activity WHERE application_name = $1", text(a.Schema))) > 0 { // it has to say good-bye
+	}
+	if _, err := s.Push(ctx, []event.Draft{{Source: "mine", Type: "t"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.View(ctx, func(tx store.Tx) error {
+		e, ok, err := tx.Event(2)
+		if err == nil && (!ok || e.Source != "mine") {
+			t.Errorf("got %+v, %v", e, ok)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A standby that has not confirmed is a warning at COMMIT. Here a trigger gives one.
 func TestWarningAtCommit(t *testing.T) {
 	in := newSchema(t)

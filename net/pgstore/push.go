@@ -24,7 +24,7 @@ func (s *Store) note(all *digests, d *event.Draft) {
 		return
 	}
 	sum := digestOf(d)
-	if _, known := s.series.get(sum); known || all.seen[sum] {
+	if _, known := s.series.get(sum, anyEpoch); known || all.seen[sum] {
 		return
 	}
 	all.seen[sum] = true

@@ -76,7 +76,10 @@ func (s *Store) begun(ctx context.Context, write bool, digests [][]byte) (*tx, e
 		if err != nil {
 			return nil, failure(ctx, err)
 		}
-		tx := &tx{ctx: ctx, conn: c, store: s, began: time.Now()}
+		if !used {
+			s.series.forget()
+		}
+		tx := &tx{ctx: ctx, conn: c, store: s, began: time.Now(), epoch: s.series.now()}
 		if err = tx.begin(write, digests); err == nil {
 			return tx, nil
 		}
@@ -135,7 +138,7 @@ func (s *Store) runOnce(ctx context.Context, write bool, digests [][]byte, fn fu
 		err = s.resolve(ctx, nonce, err)
 	}
 	if err == nil {
-		s.series.learn(tx.newSeries)
+		s.series.learn(tx.newSeries, tx.epoch)
 	}
 	return err
 }
@@ -256,25 +259,51 @@ func (s *Store) Compact(ctx context.Context) (c store.Compaction, err error) {
 	return c, err
 }
 
-// seriesCache keeps the ids of series that are committed: they never change.
+// seriesCache keeps the ids of series that are committed. They never change on one server,
+// and what a new connection leads to may be another one: a standby that has taken over, or
+// the database from a backup, in which the same id is that of another series.
 type seriesCache struct {
-	mu  sync.Mutex
-	ids map[digest]int64
+	mu    sync.Mutex
+	ids   map[digest]int64
+	epoch int64 // how often all was forgotten
 }
 
 // maxCached bounds the memory of a process that pushes for ever.
 const maxCached = 100_000
 
-func (c *seriesCache) get(d digest) (id int64, ok bool) {
+func (c *seriesCache) now() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.epoch
+}
+
+func (c *seriesCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids = nil
+	c.epoch++
+}
+
+// anyEpoch is for who only wants to know what to ask for.
+const anyEpoch = -1
+
+// get looks for what was learnt in this epoch.
+func (c *seriesCache) get(d digest, epoch int64) (id int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if epoch != anyEpoch && epoch != c.epoch {
+		return 0, false
+	}
 	id, ok = c.ids[d]
 	return id, ok
 }
 
-func (c *seriesCache) learn(ids map[digest]int64) {
+func (c *seriesCache) learn(ids map[digest]int64, epoch int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if epoch != c.epoch {
+		return
+	}
 	if c.ids == nil || len(c.ids) > maxCached {
 		c.ids = map[digest]int64{}
 	}

@@ -24,6 +24,7 @@ type tx struct {
 	conn     *pgconn.PgConn // nil: given back
 	store    *Store
 	began    time.Time
+	epoch    int64 // of the series that are known
 	writable bool
 	readOnly bool // the caller's function is not to write
 	failed   error
@@ -380,7 +381,7 @@ func (tx *tx) seriesOf(d *event.Draft) (int64, error) {
 	if id, ok := tx.ids[sum]; ok {
 		return id, nil
 	}
-	if id, ok := tx.store.series.get(sum); ok {
+	if id, ok := tx.store.series.get(sum, tx.epoch); ok {
 		tx.ids[sum] = id
 		return id, nil
 	}
