@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/filter"
 	"thread/internal/store"
 )
 
@@ -276,6 +278,26 @@ func TestSeriesOfAnotherServer(t *testing.T) {
 	if _, err := s.Push(ctx, []event.Draft{{Source: "mine", Type: "t"}}); err != nil {
 		t.Fatal(err)
 	}
+	f, err := filter.Compile("source = 'other'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := store.NewSelection(f, nil)
+	matches := func(want ...int64) {
+		t.Helper()
+		var got []int64
+		if err := s.View(ctx, func(tx store.Tx) error {
+			got = nil
+			_, err := tx.Scan(store.Scan{Selection: kept, Upto: math.MaxInt64}, func(id int64) (bool, error) {
+				got = append(got, id)
+				return true, nil
+			})
+			return err
+		}); err != nil || !slices.Equal(got, want) {
+			t.Errorf("the filter matches %v, want %v; %v", got, want, err)
+		}
+	}
+	matches()
 	on(t, a, "DELETE FROM threads WHERE thread = $1", text(a.Thread))
 	if err := Init(ctx, a); err != nil {
 		t.Fatal(err)
@@ -289,6 +311,7 @@ func TestSeriesOfAnotherServer(t *testing.T) {
 	if _, err := s.Push(ctx, []event.Draft{{Source: "mine", Type: "t"}}); err != nil {
 		t.Fatal(err)
 	}
+	matches(1)
 	if err := s.View(ctx, func(tx store.Tx) error {
 		e, ok, err := tx.Event(2)
 		if err == nil && (!ok || e.Source != "mine") {

@@ -198,6 +198,10 @@ func (tx *tx) verdicts(sel *store.Selection) (may []int64, exact bool, err error
 	if err != nil {
 		return nil, false, err
 	}
+	if sel.Plan != tx.epoch { // the answers may be about the series of another server
+		sel.Answers.Clear()
+		sel.Plan = tx.epoch
+	}
 	may, exact = []int64{}, true
 	for _, s := range all {
 		// Series of a transaction that has not been committed may get another meaning.
