@@ -132,8 +132,22 @@ func (t *ConsumerLock) Supervised() bool {
 		return false
 	}
 	run := os.Getenv(envRunID)
+	if t.r.readNote(t.consumer).RunID == "" { // run/ was deleted
+		return run != "" && t.r.recorded(t.consumer, run)
+	}
 	s, err := Status(t.r.t, t.consumer)
 	return err == nil && run != "" && s.Running && s.RunID == run
+}
+
+// recorded reports whether the record is of that run of a handler, which is not settled
+// then. It asks for no lock, as whoever takes over would see that held.
+func (r *dispatcher) recorded(consumer, run string) bool {
+	for _, rec := range r.records() {
+		if rec.Consumer == consumer && rec.RunID == run {
+			return true
+		}
+	}
+	return false
 }
 
 // Release releases the lock, and then does what everybody does who releases a
