@@ -39,13 +39,16 @@ func (a *API) events(rw http.ResponseWriter, q *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if limit < 1 || limit > maxPage {
+		return badRequest("limit is not from 1 to %d", maxPage)
+	}
 	where := q.URL.Query().Get("filter")
 	if where != "" {
 		if _, err := filter.Compile(where); err != nil {
 			return err
 		}
 	}
-	p := page{where: where, limit: min(max(limit, 1), maxPage), last: after}
+	p := page{where: where, limit: limit, last: after}
 	if err := p.read(q, t.Engine()); err != nil {
 		return err
 	}

@@ -197,7 +197,7 @@ func TestAPIEvents(t *testing.T) {
 	if _, a := b.exchange("GET", eventsAt+"?limit=1000", "", ""); len(a["events"].([]any)) >= 1000 || a["complete"] != false {
 		t.Errorf("more than a page has room for: %d events, %v", len(a["events"].([]any)), a["complete"])
 	}
-	for _, query := range []string{"?after=x", "?after=-1", "?limit=1.5", "?filter=" + url.QueryEscape("id = 1) or (id = 2"), "?filter=%28", "?filter=type%20LIKE%20'a%'", "?filter=id=2;id=3"} {
+	for _, query := range []string{"?after=x", "?after=-1", "?limit=1.5", "?limit=0", "?limit=1001", "?filter=" + url.QueryEscape("id = 1) or (id = 2"), "?filter=%28", "?filter=type%20LIKE%20'a%'", "?filter=id=2;id=3"} {
 		if status, _ := b.exchange("GET", eventsAt+query, "", ""); status != 400 {
 			t.Errorf("%s: %d", query, status)
 		}
