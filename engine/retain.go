@@ -172,9 +172,7 @@ func (t *Thread) beyondLimits(ctx context.Context, l *store.Limits) (through int
 			old, wrong = now.Add(-l.MaxAge), now.Add(clockSkew)
 		}
 		if size := tx.s.Size(); l.MaxBytes > 0 && size > l.MaxBytes {
-			if s, ok := tx.s.(store.Sparing); ok {
-				size -= s.Unused() // goes without any event
-			}
+			size -= tx.s.Unused() // goes without any event
 			excess = size - (l.MaxBytes - l.MaxBytes/8)
 			loose = excess <= 0
 		}

@@ -153,11 +153,7 @@ type Tx interface {
 	Yield() bool
 	// Size returns how many bytes the thread takes.
 	Size() int64
-}
-
-// Sparing is a Tx of a store that takes more bytes than it uses, until it is compacted.
-type Sparing interface {
-	// Unused returns how many of the bytes of Size Compact would give back, or fewer.
+	// Unused returns how many of these Compact would give back, or fewer.
 	Unused() int64
 }
 

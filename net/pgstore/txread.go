@@ -24,6 +24,9 @@ func (tx *tx) Event(id int64) (e event.Event, stored bool, err error) {
 // long transaction may still look at.
 func (tx *tx) Yield() bool { return time.Since(tx.began) >= sliceTime }
 
+// Unused implements store.Tx: the server uses again what becomes free.
+func (tx *tx) Unused() int64 { return 0 }
+
 // Size implements store.Tx: of the contents and the records of the thread.
 func (tx *tx) Size() int64 {
 	_ = tx.flush()

@@ -166,7 +166,7 @@ func (tx *Tx) State() store.State {
 // Size implements store.Tx.
 func (tx *Tx) Size() int64 { return tx.b.Size() }
 
-// Unused implements store.Sparing. It is asked for seldom, and reads what bbolt does not
+// Unused implements store.Tx. It is asked for seldom, and reads what bbolt does not
 // tell a reader; it is 0 where that cannot be read.
 func (tx *Tx) Unused() int64 {
 	f, err := os.OpenFile(tx.b.DB().Path(), os.O_RDONLY|OpenNoFollow|OpenNoWait, 0)

@@ -179,6 +179,7 @@ func (d *data) head() int64 { return d.last }
 func (tx *tx) Writable() bool { return tx.writable }
 func (tx *tx) Yield() bool    { return false }
 func (tx *tx) Size() int64    { return int64(len(tx.events)) }
+func (tx *tx) Unused() int64  { return 0 }
 
 func (tx *tx) State() store.State {
 	return store.State{Head: tx.last, LastID: tx.last, Count: tx.count, Stored: int64(len(tx.events)), Visible: tx.visible}
