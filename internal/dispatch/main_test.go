@@ -176,7 +176,7 @@ func newBench(t testing.TB) *bench {
 // settleDown waits until no supervisor of the test is left, so that the
 // directory can go and no process stays behind.
 func (b *bench) settleDown() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	list := awaitNobody(ctx, b.t.Dir(), superviseVerb, "dispatch")
 	if b.Failed() || len(list) > 0 {

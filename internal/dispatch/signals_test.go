@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = time.Minute
+const patience = 20 * time.Second
 
 // fifo is a named pipe through which a handler or a stopped process speaks.
 // Both ends are kept open here, so that neither side's open blocks the test.
