@@ -58,7 +58,7 @@ func install(t *testing.T) (th *engine.Thread, lines *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // who supervises has ended, too: the directory can be deleted
-		for end := time.Now().Add(time.Minute); atWork(th.Dir()) && time.Now().Before(end); {
+		for end := time.Now().Add(20 * time.Second); atWork(th.Dir()) && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond) // nobody tells of the end of others' processes
 		}
 	})
@@ -81,7 +81,7 @@ func atWork(dir string) bool {
 
 func line(t *testing.T, f *os.File) string {
 	t.Helper()
-	f.SetReadDeadline(time.Now().Add(time.Minute))
+	f.SetReadDeadline(time.Now().Add(20 * time.Second))
 	buf := make([]byte, 100)
 	n, err := f.Read(buf)
 	if err != nil {

@@ -348,7 +348,7 @@ func TestHealthWhileDraining(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ready := make(chan struct{})
-	s, err := New(Options{Threads: []string{b.t.Dir()}, Listen: "127.0.0.1:0", Clients: testClients, Drain: time.Minute, Ready: func() { close(ready) }})
+	s, err := New(Options{Threads: []string{b.t.Dir()}, Listen: "127.0.0.1:0", Clients: testClients, Drain: 20 * time.Second, Ready: func() { close(ready) }})
 	if err != nil {
 		t.Fatal(err)
 	}

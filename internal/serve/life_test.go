@@ -216,7 +216,7 @@ func TestPushWhileEnding(t *testing.T) {
 			defer close(done)
 			buf := make([]byte, 1000)
 			for {
-				at.SetReadDeadline(time.Now().Add(time.Minute))
+				at.SetReadDeadline(time.Now().Add(20 * time.Second))
 				if _, err := at.Read(buf); err != nil || strings.Contains(string(buf), "stop") {
 					return
 				}

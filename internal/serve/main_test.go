@@ -193,7 +193,7 @@ func (b *bench) untilStopped(o Options) (s *Server, stop context.CancelFunc, lef
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	ready := make(chan struct{})
-	o.Threads, o.Drain, o.Ready = []string{b.t.Dir()}, time.Minute, func() { close(ready) }
+	o.Threads, o.Drain, o.Ready = []string{b.t.Dir()}, 20*time.Second, func() { close(ready) }
 	s, err := New(o)
 	if err != nil {
 		b.Fatal(err)
@@ -254,7 +254,7 @@ func (b *bench) fifo(name string) *os.File {
 // line reads what a handler has written to a fifo, one line at a time.
 func (b *bench) line(f *os.File) string {
 	b.Helper()
-	f.SetReadDeadline(time.Now().Add(time.Minute))
+	f.SetReadDeadline(time.Now().Add(20 * time.Second))
 	var line []byte
 	for one := make([]byte, 1); ; {
 		if _, err := f.Read(one); err != nil {

@@ -24,7 +24,7 @@ func (b *bench) dial() net.Conn {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(time.Minute))
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	return conn
 }
 

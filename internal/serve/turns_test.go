@@ -370,7 +370,7 @@ func TestTurnsProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		conn.SetDeadline(time.Now().Add(time.Minute))
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
 		fmt.Fprint(conn, strings.Join(lines, "\n")+"\n")
 		return bufio.NewReader(conn)
 	}

@@ -388,7 +388,7 @@ func TestUIEvents(t *testing.T) {
 func TestUILive(t *testing.T) {
 	b := newBench(t)
 	br := b.browse(Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	q, _ := http.NewRequestWithContext(ctx, "GET", b.url("/live"), nil)
 	r, err := br.Do(q)
