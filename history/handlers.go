@@ -177,7 +177,7 @@ var reached = func(place string) {}
 func (h *History) takeSome(ctx context.Context, names []string, keep RunRetention) (n int64, err error) {
 	var files []handlerFile
 	for _, name := range names {
-		text, err := readFile(name)
+		text, err := lock.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -206,17 +206,6 @@ func (h *History) takeSome(ctx context.Context, names []string, keep RunRetentio
 		return tx.expireRuns(keep)
 	})
 	return n, err
-}
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var b bytes.Buffer
-	_, err = b.ReadFrom(f)
-	return b.Bytes(), err
 }
 
 // takeRun stores a run that has ended, unless it is there.
@@ -315,7 +304,7 @@ func (h *History) handlerRuns(row *RunRow) bool {
 	if err := lock.TryFile(f, lock.Shared); !errors.Is(err, lock.ErrHeld) {
 		return false
 	}
-	text, err := readFile(filepath.Join(h.parent, "logs", "handlers", name+".run"))
+	text, err := lock.ReadFile(filepath.Join(h.parent, "logs", "handlers", name+".run"))
 	var rec struct {
 		RunID string `json:"run_id"`
 	}

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 )
@@ -196,4 +197,15 @@ func Name(text string) string {
 	}
 	sum := sha256.Sum256([]byte(text))
 	return b.String()[:maxNameBytes-41] + "%" + hex.EncodeToString(sum[:20])
+}
+
+// ReadFile is os.ReadFile that follows no link and does not wait for who opens a named pipe
+// to write.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|NoFollow|NoWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }

@@ -220,7 +220,7 @@ func copyThread(ctx context.Context, t *engine.Thread, base, to string) (copied 
 	}
 	o := bolt.CopyOptions{To: filepath.Join(to, bolt.DatabaseName), Identity: Identity}
 	if base != "" {
-		text, err := readFile(filepath.Join(base, momentName))
+		text, err := lock.ReadFile(filepath.Join(base, momentName))
 		if err == nil && json.Unmarshal(text, &o.Since) == nil && o.Since.File != "" {
 			o.Base = filepath.Join(base, bolt.DatabaseName)
 		}
@@ -234,16 +234,6 @@ func copyThread(ctx context.Context, t *engine.Thread, base, to string) (copied 
 		return 0, err
 	}
 	return copied, writeDurably(filepath.Join(to, momentName), append(text, '\n'))
-}
-
-// readFile is os.ReadFile that waits for nobody to write into a pipe.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
 }
 
 func writeDurably(path string, text []byte) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -58,7 +57,7 @@ func (n *note) resumed() streak {
 // be read.
 func (r *dispatcher) readNote(consumer string) note {
 	for range 3 { // whoever is not the holder of a lock may look while it is being written
-		text, err := readFile(r.notePath(consumer))
+		text, err := lock.ReadFile(r.notePath(consumer))
 		if n, ok := r.unwritten.get(consumer, text); ok {
 			return n
 		}
@@ -84,21 +83,12 @@ func (r *dispatcher) writeNote(consumer string, n note) error {
 	}
 	path := r.notePath(consumer)
 	if err := overwriteFile(path, append(text, '\n')); err != nil {
-		old, _ := readFile(path)
+		old, _ := lock.ReadFile(path)
 		r.unwritten.keep(consumer, n, old)
 		return err
 	}
 	r.unwritten.forget(consumer)
 	return nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
 }
 
 // noteBytes is how long a note is, or a multiple of it.

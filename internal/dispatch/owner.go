@@ -141,7 +141,7 @@ func (r *dispatcher) noteTrouble(err error) {
 // trouble returns what was noted and still is so. It costs a push one system call
 // when there is nothing.
 func (r *dispatcher) trouble() error {
-	text, err := readFile(r.troublePath())
+	text, err := lock.ReadFile(r.troublePath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

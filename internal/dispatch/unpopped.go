@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"thread/engine"
+	"thread/lock"
 )
 
 // unpoppedFix is what is said to whoever takes a handler's stdin for its events.
@@ -33,7 +34,7 @@ func anyUnpopped(run string) bool {
 			return false
 		}
 		var n note
-		text, err := readFile(filepath.Join(run, e.Name()))
+		text, err := lock.ReadFile(filepath.Join(run, e.Name()))
 		return err == nil && json.Unmarshal(text, &n) == nil && n.Unpopped
 	})
 }
