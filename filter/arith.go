@@ -8,15 +8,15 @@ import (
 // maxTextBytes is SQLITE_MAX_LENGTH: SQLite fails when a text grows beyond it.
 const maxTextBytes = 1_000_000_000
 
-func (f *frame) concat(a, b value) value {
+func concat(a, b value) (value, error) {
 	if a.k == null || b.k == null {
-		return value{}
+		return value{}, nil
 	}
 	x, y := a.text(), b.text()
 	if len(x)+len(y) > maxTextBytes {
-		return f.fail(errTooBig)
+		return value{}, errTooBig
 	}
-	return textValue(x + y)
+	return textValue(x + y), nil
 }
 
 // arithmetic is a binary operator on numbers (docs/spec/filter.md, section 9).

@@ -1,6 +1,12 @@
 package filter
 
-import "sync"
+import (
+	"sync"
+
+	"thread/filter/internal/like"
+	"thread/filter/internal/sqldate"
+	"thread/filter/internal/sqljson"
+)
 
 // op is what a node is.
 type op uint8
@@ -49,6 +55,8 @@ const (
 	opCast    // left; aff
 	opCollate // left; coll
 	opCall    // fn, args
+
+	opVariable // aux.name: only the translation makes these
 )
 
 // column is a column of events.
@@ -118,15 +126,15 @@ type aux struct {
 	high    *node    // BETWEEN: the upper bound
 	cmp     affinity // BETWEEN: of the comparison with high
 	escape  *node    // LIKE … ESCAPE
-	wild    wildcards
-	pattern *pattern // LIKE, GLOB with a literal pattern
-	path    []step   // JSON functions and arrows
-	mods    []modifier
+	wild    like.Wildcards
+	pattern *like.Pattern  // LIKE, GLOB with a literal pattern
+	path    []sqljson.Step // JSON functions and arrows
+	mods    []sqldate.Modifier
 	format  string // strftime
 	name    string // opCall: the name as written
 
-	texts  bool      // IN: a short list of texts beside a TEXT column
-	lookUp bool      // IN: a long list of literals beside a column, so that members serves
+	texts  bool      // IN: a short list of texts next to a TEXT column
+	lookUp bool      // IN: a long list of literals next to a column, so that members serves
 	once   sync.Once // IN: the members, made at the first use
 	set    *literalSet
 }

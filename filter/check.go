@@ -2,6 +2,8 @@ package filter
 
 import (
 	"strconv"
+	"thread/filter/internal/like"
+	"thread/filter/internal/sqltext"
 	"unicode/utf8"
 )
 
@@ -208,16 +210,16 @@ func (c *checker) between(n *node, spine bool) {
 // like checks what is special to LIKE and GLOB: the escape character and the
 // pattern. left is the text, right the pattern, both checked.
 func (c *checker) like(n *node) {
-	n.aux.wild = globWildcards
+	n.aux.wild = like.GLOB
 	if n.op == opLike {
-		n.aux.wild = likeWildcards(0)
+		n.aux.wild = like.LIKE(0)
 		if e := n.aux.escape; e != nil {
-			if e.op != opLiteral || e.lit.k != text || countChars(e.lit.s) != 1 {
+			if e.op != opLiteral || e.lit.k != text || sqltext.CountChars(e.lit.s) != 1 {
 				c.fail(e.pos, "ESCAPE that is not one character", `write one character in single quotes: ESCAPE '\'`)
 				return
 			}
 			r, _ := utf8.DecodeRuneInString(e.lit.s)
-			n.aux.wild = likeWildcards(uint32(r))
+			n.aux.wild = like.LIKE(uint32(r))
 		}
 	}
 	if n.right.op != opLiteral {
@@ -228,11 +230,11 @@ func (c *checker) like(n *node) {
 		return
 	}
 	p := n.right.lit.text()
-	if len(p) > maxPatternBytes {
-		c.fail(n.right.pos, "a pattern longer than "+strconv.Itoa(maxPatternBytes)+" bytes", "shorten it, or compare with = or instr()")
+	if len(p) > like.MaxBytes {
+		c.fail(n.right.pos, "a pattern longer than "+strconv.Itoa(like.MaxBytes)+" bytes", "shorten it, or compare with = or instr()")
 		return
 	}
-	n.aux.pattern = compilePattern(p, n.aux.wild)
+	n.aux.pattern = like.Compile(p, n.aux.wild)
 }
 
 func (c *checker) caseExpr(n *node) {
@@ -254,7 +256,7 @@ func (c *checker) call(n *node) {
 	var store [24]byte
 	lower := store[:0]
 	for i := 0; i < len(n.aux.name) && i < cap(lower); i++ {
-		lower = append(lower, lowerASCII(n.aux.name[i]))
+		lower = append(lower, sqltext.LowerASCII(n.aux.name[i]))
 	}
 	name := clip(n.aux.name)
 	fn, least, most := lookupFunction(string(lower))
@@ -330,7 +332,7 @@ func (c *checker) char(n *node) {
 			continue
 		}
 		if a.lit.k != null && a.lit.int64() >= 0xD800 && a.lit.int64() <= 0xDFFF {
-			c.fail(a.pos, "char() of a surrogate", "surrogates are no characters")
+			c.fail(a.pos, "char() of a surrogate", "surrogates are not characters")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package filter
 import (
 	"math"
 	"strings"
+	"thread/filter/internal/sqltext"
 )
 
 // collation orders two texts.
@@ -74,7 +75,7 @@ func compareText(a, b string, c collation) int {
 func compareNoCase(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {
-		x, y := lowerASCII(a[i]), lowerASCII(b[i])
+		x, y := sqltext.LowerASCII(a[i]), sqltext.LowerASCII(b[i])
 		if x != y {
 			return order(int(x), int(y))
 		}
@@ -83,33 +84,6 @@ func compareNoCase(a, b string) int {
 		}
 	}
 	return order(len(a), len(b))
-}
-
-func lowerASCII(c byte) byte {
-	if c >= 'A' && c <= 'Z' {
-		return c + 'a' - 'A'
-	}
-	return c
-}
-
-func upperASCII(c byte) byte {
-	if c >= 'a' && c <= 'z' {
-		return c - ('a' - 'A')
-	}
-	return c
-}
-
-// equalFoldASCII compares names and keywords.
-func equalFoldASCII(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if lowerASCII(a[i]) != lowerASCII(b[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // comparisonAffinity is the affinity two operands are compared with

@@ -61,7 +61,7 @@ func (f *frame) leaf(n *node, want bool) bool {
 	return t == triOf(want) && f.err == nil
 }
 
-// compareColumn is a comparison, short for a column beside a literal of its own
+// compareColumn is a comparison, short for a column next to a separate literal
 // class, which the checker has put on the right.
 func (f *frame) compareColumn(n *node) tri {
 	l, r := n.left, n.right

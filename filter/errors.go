@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"thread/filter/internal/like"
 	"unicode"
 	"unicode/utf8"
 )
@@ -15,7 +16,7 @@ var ErrRuntime = errors.New("filter failed")
 var (
 	errJSON     = fmt.Errorf("%w: malformed JSON", ErrRuntime)
 	errOverflow = fmt.Errorf("%w: integer overflow in abs()", ErrRuntime)
-	errPattern  = fmt.Errorf("%w: LIKE or GLOB pattern longer than %d bytes", ErrRuntime, maxPatternBytes)
+	errPattern  = fmt.Errorf("%w: LIKE or GLOB pattern longer than %d bytes", ErrRuntime, like.MaxBytes)
 	errTooBig   = fmt.Errorf("%w: a text grows beyond %d bytes", ErrRuntime, maxTextBytes)
 )
 

@@ -56,7 +56,7 @@ func TestRefusals(t *testing.T) {
 		{"type REGEXP 'x'", 5, "no such function: REGEXP", "GLOB"},
 		{"type MATCH 'x'", 5, "no such function: MATCH", "LIKE"},
 		{"regexp('x', type)", 0, "no such function: regexp", "GLOB"},
-		{"nosuch(1)", 0, "no such function: nosuch", "docs/FILTER.md"},
+		{"nosuch(1)", 0, "no such function: nosuch", "docs/reference/filter.md"},
 		{"length()", 0, "wrong number of arguments to function length()", "it takes 1"},
 		{"iif(1, 2)", 0, "wrong number of arguments to function iif()", "it takes 3"},
 		{"round(1.5)", 0, "round() is not supported in filters", ""},

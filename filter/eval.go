@@ -1,6 +1,10 @@
 package filter
 
-import "math"
+import (
+	"math"
+
+	"thread/filter/internal/like"
+)
 
 // frame is the state of one evaluation. Every method that finds an error keeps
 // the first one in err and gives NULL or false; what is computed after that does
@@ -18,6 +22,14 @@ func (f *frame) fail(err error) value {
 		f.err = err
 	}
 	return value{}
+}
+
+// keep returns v, or fails with err.
+func (f *frame) keep(v value, err error) value {
+	if err != nil {
+		return f.fail(err)
+	}
+	return v
 }
 
 // textColumn gives a column that is not id, and whether it is not NULL.
@@ -68,20 +80,9 @@ func (f *frame) compute(n *node) value {
 	case opNot:
 		return f.value(n.left).truth().not().value()
 	case opAnd:
-		a, b := f.value(n.left).truth(), f.value(n.right).truth()
-		if a == isFalse || b == isFalse {
-			return isFalse.value()
-		}
-		return min(a, b).value() // NULL is less than true
+		return f.value(n.left).truth().and(f.value(n.right).truth()).value()
 	case opOr:
-		a, b := f.value(n.left).truth(), f.value(n.right).truth()
-		if a == isTrue || b == isTrue {
-			return isTrue.value()
-		}
-		if a == unknown || b == unknown {
-			return value{}
-		}
-		return isFalse.value()
+		return f.value(n.left).truth().or(f.value(n.right).truth()).value()
 	case opIsTrue:
 		return boolValue(f.isTruth(n, f.value(n.left).truth()))
 	case opIsNull:
@@ -102,11 +103,11 @@ func (f *frame) compute(n *node) value {
 	case opCall:
 		return f.call(n)
 	case opArrow, opArrowText:
-		return f.arrow(n)
+		return f.keep(arrow(n.op, f.value(n.left), n.aux.path))
 	case opNegate, opPlus, opBitNot:
 		return unary(n.op, f.value(n.left))
 	case opConcat:
-		return f.concat(f.value(n.left), f.value(n.right))
+		return f.keep(concat(f.value(n.left), f.value(n.right)))
 	}
 	return arithmetic(n.op, f.value(n.left), f.value(n.right))
 }
@@ -150,10 +151,7 @@ func compareAs(o op, a, b value, aff affinity, coll collation) tri {
 func (f *frame) between(n *node, x, low, high value) tri {
 	a := compareAs(opGe, x, low, n.cmp, n.coll)
 	b := compareAs(opLe, x, high, n.aux.cmp, n.coll)
-	t := min(a, b)
-	if a == isFalse || b == isFalse {
-		t = isFalse
-	}
+	t := a.and(b)
 	if n.neg {
 		return t.not()
 	}
@@ -189,7 +187,7 @@ func (f *frame) member(n *node) tri {
 	return t
 }
 
-// textMember is member for a short list of texts beside a TEXT column.
+// textMember is member for a short list of texts next to a TEXT column.
 func (f *frame) textMember(n *node) tri {
 	s, ok := f.textColumn(n.left.col)
 	if !ok {
@@ -213,31 +211,41 @@ func (f *frame) like(n *node) tri {
 		if !ok {
 			return unknown
 		}
-		return triOf(p.match(s) != n.neg)
+		return triOf(p.Match(s) != n.neg)
 	}
 	x := f.value(n.left)
 	if x.k == null {
 		return unknown
 	}
-	return triOf(p.match(x.text()) != n.neg)
+	return triOf(p.Match(x.text()) != n.neg)
 }
 
 // likeDynamic takes the pattern from the event.
 func (f *frame) likeDynamic(n *node) tri {
 	x := f.value(n.left)
-	p := f.value(n.right)
+	t, err := likeValues(x, f.value(n.right), n.aux.wild)
+	if err != nil {
+		f.fail(err)
+	}
+	if n.neg {
+		return t.not()
+	}
+	return t
+}
+
+// likeValues is x LIKE p, or GLOB, by the like.Wildcards w.
+func likeValues(x, p value, w like.Wildcards) (tri, error) {
 	if p.k == null {
-		return unknown
+		return unknown, nil
 	}
 	pt := p.text()
-	if len(pt) > maxPatternBytes {
-		f.fail(errPattern)
-		return unknown
+	if len(pt) > like.MaxBytes {
+		return unknown, errPattern
 	}
 	if x.k == null {
-		return unknown
+		return unknown, nil
 	}
-	return triOf(matchPattern(pt, x.text(), n.aux.wild) != n.neg)
+	return triOf(like.Match(pt, x.text(), w)), nil
 }
 
 func (f *frame) caseValue(n *node) value {

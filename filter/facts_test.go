@@ -105,8 +105,10 @@ func TestFacts(t *testing.T) {
 		if !sameValue(v, f.want) {
 			t.Errorf("%s: %q with %+v = %s, SQLite: %s", f.id, f.expr, f.row, show(v), f.want)
 		}
-		m.frame.err = nil
-		got, err := m.Match(&f.row)
+		if v, err := valueByExpr(flt, f.row, m.frame.now); err != nil || !sameValue(v, f.want) {
+			t.Errorf("%s: %q with %+v by expr = %s, %v; SQLite: %s", f.id, f.expr, f.row, show(v), err, f.want)
+		}
+		got, err := newDecider(flt).decide(&f.row)
 		if want := v.truth() == isTrue; err != nil || got != want {
 			t.Errorf("%s: %q matches: %v, %v; want %v", f.id, f.expr, got, err, want)
 		}

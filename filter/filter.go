@@ -4,13 +4,14 @@
 // [Compile] parses and checks a text. A [Matcher] evaluates the tree for an event;
 // [Filter.Series], [Filter.SourceRange] and [Filter.IDRange] say what can be known without an event. What a
 // filter cannot do exactly as SQLite is refused by [Compile], with the place and the
-// reason. docs/FILTER.md is the language for users.
+// reason. docs/reference/filter.md is the language for users.
 package filter
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
+	"thread/filter/internal/sqldate"
 	"time"
 	"unicode/utf8"
 )
@@ -33,6 +34,8 @@ type Row struct {
 type Filter struct {
 	text string
 	root *node // nil: the empty filter
+
+	evaluator evaluator
 }
 
 // Compile parses and checks text. The empty text is the filter that matches
@@ -84,7 +87,7 @@ func checkText(text string) *Error {
 func (f *Filter) Text() string { return f.text }
 
 // Closed returns text with a newline after it where it ends in a -- comment, so that
-// what is written behind it, as the parenthesis of a query, is no part of the comment.
+// what is written behind it, as the parenthesis of a query, is not a part of the comment.
 // Any other text is returned unchanged.
 func Closed(text string) string {
 	if !strings.Contains(text, "--") {
@@ -121,8 +124,9 @@ func (f *Filter) Columns() []string {
 // Matcher evaluates a filter. It must not be shared between goroutines. "now" is
 // fixed when the Matcher is made.
 type Matcher struct {
-	filter *Filter
-	frame  frame
+	filter  *Filter
+	frame   frame
+	machine machine
 }
 
 // Matcher returns a new evaluator with the present time as "now".
@@ -131,7 +135,7 @@ func (f *Filter) Matcher() *Matcher { return f.MatcherAt(time.Now()) }
 // MatcherAt returns a new evaluator for which "now" is t, in milliseconds.
 func (f *Filter) MatcherAt(t time.Time) *Matcher {
 	m := &Matcher{filter: f}
-	m.frame.now = t.UnixMilli() + unixZeroJD
+	m.frame.now = t.UnixMilli() + sqldate.UnixZero
 	return m
 }
 
@@ -149,7 +153,12 @@ func (m *Matcher) Match(r *Row) (matches bool, err error) {
 			matches, err = false, asError(fault)
 		}
 	}()
-	matches = m.frame.holds(root, true)
+	return m.match(root)
+}
+
+// walk decides the frame's row by walking the tree.
+func (m *Matcher) walk(root *node) (bool, error) {
+	matches := m.frame.holds(root, true)
 	if m.frame.err != nil {
 		return false, m.frame.err
 	}
@@ -162,3 +171,9 @@ func asError(fault any) error {
 	}
 	return fmt.Errorf("%w: %v", ErrRuntime, fault)
 }
+
+// Version numbers what filters mean. It is raised whenever an accepted filter can
+// answer otherwise for some event than it did before: answers that were stored with
+// another Version are not used any more. A filter that was refused and is not any
+// more needs no new number.
+const Version = 1

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"math"
 	"strings"
+	"thread/filter/internal/sqltext"
 )
 
 // call evaluates a function (docs/spec/filter.md, section 10).
@@ -22,137 +23,151 @@ func (f *frame) call(n *node) value {
 		}
 		return f.value(n.args[2])
 	case fnMin, fnMax:
-		return f.extreme(n)
+		var store [4]value
+		args := store[:0]
+		for _, a := range n.args {
+			args = append(args, f.value(a))
+		}
+		return extreme(n.fn, args)
 	case fnChar:
 		var b []byte
 		for _, a := range n.args {
-			c := int64(0)
-			if v := f.value(a); v.k != null {
-				c = v.int64()
-			}
-			if c < 0 || c > 0x10FFFF {
-				c = 0xFFFD
-			}
-			b = appendChar(b, uint32(c))
+			b = appendCharOf(b, f.value(a))
 		}
 		return textValue(string(b))
-	case fnDate, fnDateTime, fnJulianDay, fnTime, fnUnixEpoch, fnStrftime:
-		return f.date(n)
 	}
 	var args [3]value
 	for i, a := range n.args {
-		if i == 1 && n.aux.path != nil {
-			break // a JSON path, read by the checker
+		if i >= len(args) || n.fn != fnStrftime && i > 0 && n.aux.literal() {
+			break // a path or modifiers, read by the checker
 		}
 		args[i] = f.value(a)
 	}
+	return f.keep(n.apply(args, f.now))
+}
+
+// literal reports whether the arguments of a function after its first are literals that
+// the checker has read.
+func (a *aux) literal() bool { return a.path != nil || a.mods != nil }
+
+// appendCharOf is char(v) appended to b.
+func appendCharOf(b []byte, v value) []byte {
+	c := int64(0)
+	if v.k != null {
+		c = v.int64()
+	}
+	if c < 0 || c > 0x10FFFF {
+		c = 0xFFFD
+	}
+	return sqltext.AppendChar(b, uint32(c))
+}
+
+// apply computes a function of a fixed number of arguments that are not lazy. Of n it
+// reads only fn, the number of arguments and what the checker has read of literals.
+func (n *node) apply(args [3]value, now int64) (value, error) {
 	x := args[0]
 	switch n.fn {
+	case fnDate, fnDateTime, fnJulianDay, fnTime, fnUnixEpoch:
+		return n.date(x, len(n.args) > 0, len(n.args) == 1, now), nil
+	case fnStrftime:
+		return n.date(args[1], len(n.args) > 1, len(n.args) == 2, now), nil
 	case fnTypeof:
-		return textValue([...]string{"null", "integer", "real", "text"}[x.k])
+		return textValue([...]string{"null", "integer", "real", "text"}[x.k]), nil
 	case fnHex:
-		if x.k == null {
-			return textValue("")
-		}
-		return f.bounded(2*len(x.text()), func() string { return strings.ToUpper(hex.EncodeToString([]byte(x.text()))) })
+		return hexOf(x)
 	case fnNullIf:
 		if compareAs(opEq, x, args[1], affNone, byBytes) == isTrue {
-			return value{}
+			return value{}, nil
 		}
-		return x
+		return x, nil
 	}
 	for i, v := range args[:len(n.args)] {
 		if v.k == null && (n.aux.path == nil || x.k == null) {
 			if n.fn == fnReplace && i == 2 && isEmptyC(args[1].text()) {
 				break // SQLite does not look at what nothing is replaced by
 			}
-			return value{}
+			return value{}, nil
 		}
 	}
 	switch n.fn {
 	case fnAbs:
-		return f.abs(x)
+		return abs(x)
 	case fnLength:
-		return intValue(int64(countChars(untilNUL(x.text()))))
+		return intValue(int64(sqltext.CountChars(sqltext.UntilNUL(x.text())))), nil
 	case fnLower:
-		return textValue(mapASCII(x.text(), lowerASCII))
+		return textValue(mapASCII(x.text(), sqltext.LowerASCII)), nil
 	case fnUpper:
-		return textValue(mapASCII(x.text(), upperASCII))
+		return textValue(mapASCII(x.text(), sqltext.UpperASCII)), nil
 	case fnSubstr:
-		return textValue(substr(untilNUL(x.text()), args[1], args[2], len(n.args) == 3))
+		return textValue(substr(sqltext.UntilNUL(x.text()), args[1], args[2], len(n.args) == 3)), nil
 	case fnInstr:
-		return intValue(instr(x.text(), args[1].text()))
+		return intValue(instr(x.text(), args[1].text())), nil
 	case fnTrim, fnLTrim, fnRTrim:
 		set := " "
 		if len(n.args) == 2 {
-			set = untilNUL(args[1].text())
+			set = sqltext.UntilNUL(args[1].text())
 		}
-		return textValue(trim(x.text(), set, n.fn != fnRTrim, n.fn != fnLTrim))
+		return textValue(trim(x.text(), set, n.fn != fnRTrim, n.fn != fnLTrim)), nil
 	case fnReplace:
-		return f.replace(x.text(), args[1].text(), args[2].text())
+		return replace(x.text(), args[1].text(), args[2].text())
 	case fnUnicode:
-		s := untilNUL(x.text())
+		s := sqltext.UntilNUL(x.text())
 		if s == "" {
-			return value{}
+			return value{}, nil
 		}
-		c, _ := readChar(s, 0)
-		return intValue(int64(c))
+		c, _ := sqltext.ReadChar(s, 0)
+		return intValue(int64(c)), nil
 	}
-	return f.json(n, x)
+	return jsonOf(n.fn, x, n.aux.path)
 }
 
-// bounded makes a text of size bytes, if that is allowed.
-func (f *frame) bounded(size int, make func() string) value {
-	if size > maxTextBytes {
-		return f.fail(errTooBig)
+func hexOf(x value) (value, error) {
+	if x.k == null {
+		return textValue(""), nil
 	}
-	return textValue(make())
+	s := x.text()
+	if 2*len(s) > maxTextBytes {
+		return value{}, errTooBig
+	}
+	return textValue(strings.ToUpper(hex.EncodeToString([]byte(s)))), nil
 }
 
 // extreme is min or max: NULL if an argument is, numbers before texts; of equals
 // max keeps the first and min the last.
-func (f *frame) extreme(n *node) value {
+func extreme(fn function, args []value) value {
 	var best value
-	isNull := false
-	for i, a := range n.args {
-		v := f.value(a)
+	for i, v := range args {
 		if v.k == null {
-			isNull = true
-		}
-		if isNull {
-			continue
+			return value{}
 		}
 		if i == 0 {
 			best = v
 			continue
 		}
 		c := compare(v, best, byBytes)
-		if n.fn == fnMax && c > 0 || n.fn == fnMin && c <= 0 {
+		if fn == fnMax && c > 0 || fn == fnMin && c <= 0 {
 			best = v
 		}
-	}
-	if isNull {
-		return value{}
 	}
 	return best
 }
 
 // abs of a text is REAL, whatever it looks like.
-func (f *frame) abs(v value) value {
+func abs(v value) (value, error) {
 	switch v.k {
 	case integer:
 		if v.i == math.MinInt64 {
-			return f.fail(errOverflow)
+			return value{}, errOverflow
 		}
 		if v.i < 0 {
-			return intValue(-v.i)
+			return intValue(-v.i), nil
 		}
-		return v
+		return v, nil
 	case text:
-		n := scanNumber(v.s)
-		return realValue(math.Abs(n.asReal()))
+		n := sqltext.ScanNumber(v.s)
+		return realValue(math.Abs(n.AsReal())), nil
 	}
-	return realValue(math.Abs(v.f))
+	return realValue(math.Abs(v.f)), nil
 }
 
 // mapASCII maps the letters A–Z and a–z only; without any to map it copies
@@ -187,7 +202,7 @@ func substr(s string, from, count value, counted bool) string {
 		}
 	}
 	if p < 0 {
-		p += int64(countChars(s))
+		p += int64(sqltext.CountChars(s))
 		if p < 0 {
 			n += p
 			n = max(n, 0)
@@ -207,11 +222,11 @@ func substr(s string, from, count value, counted bool) string {
 	}
 	i := 0
 	for ; p > 0 && i < len(s); p-- {
-		i = skipChar(s, i)
+		i = sqltext.SkipChar(s, i)
 	}
 	j := i
 	for ; n > 0 && j < len(s); n-- {
-		j = skipChar(s, j)
+		j = sqltext.SkipChar(s, j)
 	}
 	return s[i:j]
 }
@@ -251,7 +266,7 @@ func trim(s, set string, left, right bool) string {
 	strip := func(has func(s, c string) bool, cut func(s, c string) string) {
 	again:
 		for i := 0; i < len(set) && s != ""; {
-			j := skipChar(set, i)
+			j := sqltext.SkipChar(set, i)
 			if c := set[i:j]; has(s, c) {
 				s = cut(s, c)
 				goto again
@@ -271,13 +286,13 @@ func trim(s, set string, left, right bool) string {
 // isEmptyC reports whether s is empty as a C string.
 func isEmptyC(s string) bool { return s == "" || s[0] == 0 }
 
-func (f *frame) replace(s, old, with string) value {
+func replace(s, old, with string) (value, error) {
 	if isEmptyC(old) {
-		return textValue(s)
+		return textValue(s), nil
 	}
 	n := strings.Count(s, old)
 	if len(s)+n*(len(with)-len(old)) > maxTextBytes {
-		return f.fail(errTooBig)
+		return value{}, errTooBig
 	}
-	return textValue(strings.ReplaceAll(s, old, with))
+	return textValue(strings.ReplaceAll(s, old, with)), nil
 }

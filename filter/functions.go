@@ -144,5 +144,5 @@ func refusal(lower string) (what, hint string) {
 	case "regexp", "match":
 		return "", "use LIKE '%…%' or GLOB '*…*'"
 	}
-	return "", "the functions are listed in docs/FILTER.md"
+	return "", "the functions are listed in docs/reference/filter.md"
 }

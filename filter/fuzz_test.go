@@ -3,6 +3,7 @@ package filter
 import (
 	"math"
 	"testing"
+	"thread/filter/internal/sqltext"
 	"unicode/utf8"
 )
 
@@ -81,7 +82,7 @@ func stable(n *node) bool {
 			return false
 		}
 	case opLiteral:
-		if n.lit.k == real && (math.Abs(n.lit.f) >= 1e14 || parseReal(formatReal(n.lit.f)) != n.lit.f) {
+		if n.lit.k == real && (math.Abs(n.lit.f) >= 1e14 || sqltext.ParseReal(sqltext.FormatReal(n.lit.f)) != n.lit.f) {
 			return false
 		}
 	case opCall:

@@ -67,7 +67,7 @@ func (g generator) leafValue() string {
 }
 
 // number is an expression that may be a REAL of more than 15 digits. The text of
-// such a REAL is not the same in all versions, so that a number only meets what
+// that REAL is not the same in all versions, so that a number only meets what
 // does not turn it into text: other numbers, CAST AS INTEGER, typeof, truth.
 func (g generator) number(depth int) string {
 	if depth <= 0 {

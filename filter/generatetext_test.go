@@ -1,6 +1,10 @@
 package filter
 
-import "strings"
+import (
+	"strings"
+
+	"thread/filter/internal/sqltext"
+)
 
 // chain is a row of operators without parentheses, so that their ranks and their
 // grouping decide. It holds no arithmetic that makes a REAL: see number.
@@ -42,7 +46,7 @@ func (g generator) dress(filter string) string {
 	last := token{kind: tokOp, text: "("}
 	gap(false)
 	for t := l.next(); t.kind != tokEnd; t = l.next() {
-		// Between words and numbers, beside a point and between operators a missing
+		// Between words and numbers, next to a point and between operators a missing
 		// space would make another token; two strings in a row would be one.
 		apart := t.kind == tokOp && t.text != "(" && t.text != ")" && t.text != ","
 		lastApart := last.kind == tokOp && last.text != "(" && last.text != ")" && last.text != ","
@@ -52,9 +56,9 @@ func (g generator) dress(filter string) string {
 			c := []byte(word)
 			for i := range c {
 				if c[i] < 0x80 && g.pick(2) == 0 {
-					c[i] = upperASCII(c[i])
+					c[i] = sqltext.UpperASCII(c[i])
 				} else if c[i] < 0x80 {
-					c[i] = lowerASCII(c[i])
+					c[i] = sqltext.LowerASCII(c[i])
 				}
 			}
 			word = string(c)

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"strings"
+	"thread/filter/internal/sqltext"
 	"unicode/utf8"
 )
 
@@ -49,7 +50,7 @@ func isNameStart(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= 0x80
 }
 
-func isNameByte(c byte) bool { return isNameStart(c) || isDigit(c) || c == '$' }
+func isNameByte(c byte) bool { return isNameStart(c) || sqltext.IsDigit(c) || c == '$' }
 
 const byteOrderMark = "\uFEFF"
 
@@ -73,7 +74,7 @@ func (l *lexer) next() token {
 		t := token{kind: tokName, text: l.src[begin:l.pos], pos: begin, end: l.pos}
 		t.word = wordOf(t.text)
 		return t
-	case isDigit(c), c == '.' && begin+1 < len(l.src) && isDigit(l.src[begin+1]):
+	case sqltext.IsDigit(c), c == '.' && begin+1 < len(l.src) && sqltext.IsDigit(l.src[begin+1]):
 		return l.number()
 	case c == '\'':
 		return l.quoted(tokString, '\'')
@@ -151,7 +152,7 @@ func (l *lexer) number() token {
 	begin := l.pos
 	kind := tokInteger
 	digits := func() {
-		for l.pos < len(l.src) && isDigit(l.src[l.pos]) {
+		for l.pos < len(l.src) && sqltext.IsDigit(l.src[l.pos]) {
 			l.pos++
 		}
 	}
@@ -161,9 +162,9 @@ func (l *lexer) number() token {
 		}
 		return 0
 	}
-	if at(begin) == '0' && (at(begin+1) == 'x' || at(begin+1) == 'X') && isHexDigit(at(begin+2)) {
+	if at(begin) == '0' && (at(begin+1) == 'x' || at(begin+1) == 'X') && sqltext.IsHexDigit(at(begin+2)) {
 		kind = tokHex
-		for l.pos = begin + 2; isHexDigit(at(l.pos)); l.pos++ {
+		for l.pos = begin + 2; sqltext.IsHexDigit(at(l.pos)); l.pos++ {
 		}
 	} else {
 		digits()
@@ -177,7 +178,7 @@ func (l *lexer) number() token {
 			if s := at(l.pos + 1); s == '+' || s == '-' {
 				sign = 2
 			}
-			if isDigit(at(l.pos + sign)) {
+			if sqltext.IsDigit(at(l.pos + sign)) {
 				kind = tokReal
 				l.pos += sign
 				digits()
@@ -193,10 +194,6 @@ func (l *lexer) number() token {
 			"put a space after the number, or quote a text as '"+clip(l.src[begin:end])+"'")
 	}
 	return token{kind: kind, text: l.src[begin:l.pos], pos: begin, end: l.pos}
-}
-
-func isHexDigit(c byte) bool {
-	return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
 // operators, longest first, so that the first prefix is the token.

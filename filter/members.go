@@ -6,7 +6,7 @@ import "math"
 // fast as looking up.
 const fewMembers = 8
 
-// literalSet is an IN list of literals beside a column, with BINARY collation.
+// literalSet is an IN list of literals next to a column, with BINARY collation.
 type literalSet struct {
 	texts   map[string]struct{}
 	ints    map[int64]struct{}
@@ -32,8 +32,8 @@ func (a *aux) members(n *node) *literalSet {
 	return a.set
 }
 
-// add keeps what a value of the column can be equal to: beside the texts of a
-// TEXT column only texts, beside id only whole numbers.
+// add keeps what a value of the column can be equal to: next to the texts of a
+// TEXT column only texts, next to id only whole numbers.
 func (s *literalSet) add(v value) {
 	switch {
 	case v.k == null:

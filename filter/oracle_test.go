@@ -59,12 +59,12 @@ func (o *oracle) selects(filter string) (string, error) {
 	return ids.String, err
 }
 
-// ours is what our own evaluation selects.
+// ours is what our own evaluation selects, in each of its ways.
 func ours(f *Filter, rows []Row) (string, error) {
-	m := f.Matcher()
+	d := newDecider(f)
 	var ids []string
 	for i := range rows {
-		ok, err := m.Match(&rows[i])
+		ok, err := d.decide(&rows[i])
 		if err != nil {
 			return "", err
 		}

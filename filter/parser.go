@@ -3,6 +3,7 @@ package filter
 import (
 	"math"
 	"strconv"
+	"thread/filter/internal/sqltext"
 )
 
 // The precedence levels of SQLite (docs/spec/filter.md, section 3). A right operand is
@@ -316,11 +317,11 @@ func (p *parser) collate(pos int, left *node) *node {
 	switch {
 	case t.kind != tokName && t.kind != tokQuoted && t.kind != tokString:
 		return p.unexpected()
-	case equalFoldASCII(t.text, "nocase"):
+	case sqltext.EqualFoldASCII(t.text, "nocase"):
 		n.coll = noCase
-	case equalFoldASCII(t.text, "rtrim"):
+	case sqltext.EqualFoldASCII(t.text, "rtrim"):
 		n.coll = rTrim
-	case !equalFoldASCII(t.text, "binary"):
+	case !sqltext.EqualFoldASCII(t.text, "binary"):
 		return p.fail(t.pos, "no such collation sequence: "+clip(t.text), "use NOCASE, RTRIM or BINARY")
 	}
 	p.advance()

@@ -1,6 +1,10 @@
 package filter
 
-import "strconv"
+import (
+	"strconv"
+
+	"thread/filter/internal/sqltext"
+)
 
 // primary reads a literal, a name, a call, CASE or CAST.
 func (p *parser) primary() *node {
@@ -53,7 +57,7 @@ func (p *parser) literal(t token, v value) *node {
 func (p *parser) numeric(t token) *node {
 	switch t.kind {
 	case tokReal:
-		return p.literal(t, realValue(parseReal(t.text)))
+		return p.literal(t, realValue(sqltext.ParseReal(t.text)))
 	case tokHex:
 		digits := t.text[2:]
 		for len(digits) > 1 && digits[0] == '0' {
@@ -69,11 +73,11 @@ func (p *parser) numeric(t token) *node {
 		}
 		return n
 	}
-	i, ok := parseInteger(t.text)
+	i, ok := sqltext.ParseInteger(t.text)
 	if ok {
 		return p.literal(t, intValue(i))
 	}
-	n := p.literal(t, realValue(parseReal(t.text)))
+	n := p.literal(t, realValue(sqltext.ParseReal(t.text)))
 	if d := trimZeros(t.text); d == "9223372036854775808" {
 		n.mark = maxPlusOne
 	}
@@ -152,7 +156,7 @@ func (p *parser) name(t token) *node {
 		if p.is(".") {
 			return p.fail(t.pos, "a column with a schema: "+clip(p.lex.src[t.pos:last.end])+"…", "write the column name alone")
 		}
-		if !equalFoldASCII(t.text, "events") {
+		if !sqltext.EqualFoldASCII(t.text, "events") {
 			return p.fail(t.pos, "no such column: "+clip(p.lex.src[t.pos:last.end]), "the only table is events; its columns are "+columnList)
 		}
 	}
@@ -175,11 +179,11 @@ const columnList = "id, created_at, source, type, subtype, content"
 // columnOf finds a column by name, without regard to ASCII case.
 func columnOf(name string) (column, bool) {
 	for c, known := range columnNames {
-		if equalFoldASCII(name, known) {
+		if sqltext.EqualFoldASCII(name, known) {
 			return column(c), true
 		}
 	}
-	if equalFoldASCII(name, "rowid") || equalFoldASCII(name, "_rowid_") || equalFoldASCII(name, "oid") {
+	if sqltext.EqualFoldASCII(name, "rowid") || sqltext.EqualFoldASCII(name, "_rowid_") || sqltext.EqualFoldASCII(name, "oid") {
 		return colID, true
 	}
 	return 0, false
@@ -284,13 +288,13 @@ func castAffinity(t token) (affinity, bool) {
 		return affNone, false
 	}
 	switch {
-	case equalFoldASCII(t.text, "integer"), equalFoldASCII(t.text, "int"):
+	case sqltext.EqualFoldASCII(t.text, "integer"), sqltext.EqualFoldASCII(t.text, "int"):
 		return affInteger, true
-	case equalFoldASCII(t.text, "real"):
+	case sqltext.EqualFoldASCII(t.text, "real"):
 		return affReal, true
-	case equalFoldASCII(t.text, "numeric"):
+	case sqltext.EqualFoldASCII(t.text, "numeric"):
 		return affNumeric, true
-	case equalFoldASCII(t.text, "text"):
+	case sqltext.EqualFoldASCII(t.text, "text"):
 		return affText, true
 	}
 	return affNone, false

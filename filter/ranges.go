@@ -3,6 +3,8 @@ package filter
 import (
 	"math"
 	"strings"
+	"thread/filter/internal/like"
+	"thread/filter/internal/sqltext"
 )
 
 // A range says where a column must lie for the filter to match. It is read off
@@ -335,38 +337,13 @@ func textBound(o op, s string) textRange {
 	return textRange{}
 }
 
-// prefixRange is where a text that matches p must lie. Only the ASCII characters
-// before the first wildcard count: another character may be encoded in more than
-// one way in a text that is not UTF-8. Where letters fold, the least text has
-// them all in upper case and the greatest in lower case. A pattern without a
-// wildcard still matches a text that goes on after a NUL.
-func prefixRange(p *pattern) textRange {
-	if p.never {
+// prefixRange is where a text that matches p must lie.
+func prefixRange(p *like.Pattern) textRange {
+	low, high, ok := p.Prefix()
+	if !ok {
 		return nothing
 	}
-	var low, high strings.Builder
-	t, w := untilNUL(p.text), &p.wild
-	for i := 0; i < len(t) && t[i] < 0x80; i++ {
-		b := t[i]
-		switch c := uint32(b); {
-		case c == w.escape:
-			i++
-			if i == len(t) || t[i] >= 0x80 {
-				return prefixed(low.String(), high.String())
-			}
-			b = t[i]
-		case c == w.all, c == w.one, w.sets && b == '[':
-			return prefixed(low.String(), high.String())
-		}
-		if w.fold {
-			low.WriteByte(upperASCII(b))
-			high.WriteByte(lowerASCII(b))
-		} else {
-			low.WriteByte(b)
-			high.WriteByte(b)
-		}
-	}
-	return prefixed(low.String(), high.String())
+	return prefixed(low, high)
 }
 
 // prefixed is the range from low to the last text that begins with high, which
@@ -383,7 +360,7 @@ func prefixed(low, high string) textRange {
 func lowerPrefix(s string) string {
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s) && s[i] < 0x80; i++ {
-		b = append(b, lowerASCII(s[i]))
+		b = append(b, sqltext.LowerASCII(s[i]))
 	}
 	return string(b)
 }

@@ -7,14 +7,19 @@ import (
 
 // randomFilters calls check with accepted random filters, n of them.
 func randomFilters(t *testing.T, n int, columns []string, check func(f *Filter)) {
-	random := rand.New(rand.NewPCG(3, uint64(n)))
-	g := generator{pick: random.IntN, risky: true, columns: columns}
-	for range n {
-		f, err := Compile(g.spine(3))
-		if err != nil {
-			continue
+	randomTexts(n, columns, false, func(text string) {
+		if f, err := Compile(text); err == nil {
+			check(f)
 		}
-		check(f)
+	})
+}
+
+// randomTexts calls check with n random texts, most of them filters.
+func randomTexts(n int, columns []string, exact bool, check func(text string)) {
+	random := rand.New(rand.NewPCG(3, uint64(n)))
+	g := generator{pick: random.IntN, risky: true, exact: exact, columns: columns}
+	for range n {
+		check(g.spine(3))
 	}
 }
 

@@ -2,7 +2,7 @@ package filter
 
 import (
 	"math"
-	"strings"
+	"thread/filter/internal/sqltext"
 )
 
 // kind is the storage class of a value. The order is SQLite's sort order of the
@@ -70,6 +70,15 @@ func (t tri) not() tri {
 	return unknown
 }
 
+func (t tri) and(u tri) tri {
+	if t == isFalse || u == isFalse {
+		return isFalse
+	}
+	return min(t, u) // NULL is less than true
+}
+
+func (t tri) or(u tri) tri { return t.not().and(u.not()).not() }
+
 func (t tri) value() value {
 	if t == unknown {
 		return value{}
@@ -88,17 +97,17 @@ func (v value) truth() tri {
 	case real:
 		return triOf(v.f != 0)
 	}
-	n := scanNumber(v.s)
-	return triOf(n.asReal() != 0)
+	n := sqltext.ScanNumber(v.s)
+	return triOf(n.AsReal() != 0)
 }
 
 // text gives the value as TEXT; the value must not be NULL.
 func (v value) text() string {
 	switch v.k {
 	case integer:
-		return formatInt(v.i)
+		return sqltext.FormatInt(v.i)
 	case real:
-		return formatReal(v.f)
+		return sqltext.FormatReal(v.f)
 	}
 	return v.s
 }
@@ -109,11 +118,11 @@ func (v value) number() value {
 	if v.k != text {
 		return v
 	}
-	n := scanNumber(v.s)
-	if n.real {
-		return realValue(n.f)
+	n := sqltext.ScanNumber(v.s)
+	if n.Real {
+		return realValue(n.F)
 	}
-	return intValue(n.i)
+	return intValue(n.I)
 }
 
 // int64 gives the value as an integer for the bit operators, CAST and integer
@@ -126,7 +135,7 @@ func (v value) int64() int64 {
 	case real:
 		return realToInt(v.f)
 	}
-	return scanInteger(v.s)
+	return sqltext.ScanInteger(v.s)
 }
 
 // realToInt cuts towards zero and clamps, as sqlite3VdbeIntValue does.
@@ -160,14 +169,14 @@ func (v value) withNumericAffinity() value {
 	if v.k != text {
 		return v
 	}
-	n := scanNumber(v.s)
-	if !n.whole {
+	n := sqltext.ScanNumber(v.s)
+	if !n.Whole {
 		return v
 	}
-	if n.real {
-		return realValue(n.f)
+	if n.Real {
+		return realValue(n.F)
 	}
-	return intValue(n.i)
+	return intValue(n.I)
 }
 
 // withTextAffinity turns a number into its text.
@@ -193,8 +202,8 @@ func (v value) cast(a affinity) value {
 		case integer:
 			return realValue(float64(v.i))
 		case text:
-			n := scanNumber(v.s)
-			return realValue(n.asReal())
+			n := sqltext.ScanNumber(v.s)
+			return realValue(n.AsReal())
 		}
 		return v
 	}
@@ -206,12 +215,4 @@ func (v value) cast(a affinity) value {
 		return intValue(int64(n.f))
 	}
 	return n
-}
-
-// untilNUL is the part of s that SQLite's C-string functions see.
-func untilNUL(s string) string {
-	if i := strings.IndexByte(s, 0); i >= 0 {
-		return s[:i]
-	}
-	return s
 }

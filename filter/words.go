@@ -2,6 +2,7 @@ package filter
 
 import (
 	"strconv"
+	"thread/filter/internal/sqltext"
 )
 
 // word is a keyword, matched without regard to ASCII case.
@@ -50,7 +51,7 @@ func wordOf(name string) word {
 	}
 	var lower [10]byte
 	for i := range len(name) {
-		lower[i] = lowerASCII(name[i])
+		lower[i] = sqltext.LowerASCII(name[i])
 	}
 	switch string(lower[:len(name)]) {
 	case "and":

@@ -1,23 +1,25 @@
-package filter
+// Package like matches texts with the patterns of LIKE and GLOB.
+package like
 
 import (
 	"strings"
+	"thread/filter/internal/sqltext"
 	"unicode/utf8"
 )
 
-// maxPatternBytes is SQLITE_MAX_LIKE_PATTERN_LENGTH: SQLite fails on a longer one.
-const maxPatternBytes = 50000
+// MaxBytes is SQLITE_MAX_LIKE_PATTERN_LENGTH: SQLite fails on a longer one.
+const MaxBytes = 50000
 
-// pattern is a LIKE or GLOB pattern known when the filter is compiled. It is cut
+// Pattern is a LIKE or GLOB pattern known when the filter is compiled. It is cut
 // at its runs into segments, which are looked for from left to right, so that
 // the time is linear in the text for '%a%a%a%b' too.
-type pattern struct {
-	text     string
-	wild     wildcards
+type Pattern struct {
+	Text     string
+	wild     Wildcards
 	segments []segment
 	open     bool // ends with a run: the last segment need not end the text
 	never    bool // matches nothing at all: an escape character at the end, an open set
-	slow     bool // has sets or odd code points: matchPattern does the work
+	slow     bool // has sets or odd code points: Match does the work
 	ascii    bool
 }
 
@@ -31,9 +33,10 @@ type segment struct {
 	lo, up byte   // that byte in both cases
 }
 
-func compilePattern(p string, w wildcards) *pattern {
-	c := &pattern{text: p, wild: w, ascii: true}
-	p = untilNUL(p)
+// Compile returns the pattern p, of any bytes. None is refused.
+func Compile(p string, w Wildcards) *Pattern {
+	c := &Pattern{Text: p, wild: w, ascii: true}
+	p = sqltext.UntilNUL(p)
 	if w.sets && strings.IndexByte(p, '[') >= 0 {
 		c.slow, c.never = true, hasOpenSet(p)
 		return c
@@ -49,7 +52,7 @@ func compilePattern(p string, w wildcards) *pattern {
 		c.open = open
 	}
 	for i := 0; i < len(p); {
-		r, next := readChar(p, i)
+		r, next := sqltext.ReadChar(p, i)
 		literal := false
 		if r == w.escape && w.escape != 0 {
 			if next == len(p) {
@@ -57,7 +60,7 @@ func compilePattern(p string, w wildcards) *pattern {
 				return c
 			}
 			i, literal = next, true
-			r, next = readChar(p, i)
+			r, next = sqltext.ReadChar(p, i)
 		}
 		switch {
 		case !literal && r == w.all && w.all != 0:
@@ -67,7 +70,7 @@ func compilePattern(p string, w wildcards) *pattern {
 		case r < 0x80:
 			b := byte(r)
 			if w.fold {
-				b = lowerASCII(b)
+				b = sqltext.LowerASCII(b)
 			}
 			body = append(body, b)
 		default:
@@ -111,7 +114,7 @@ func newSegment(body string, first, fold bool) segment {
 		g.lo = g.body[g.anchor]
 		g.up = g.lo
 		if fold {
-			g.up = upperASCII(g.lo)
+			g.up = sqltext.UpperASCII(g.lo)
 		}
 	}
 	return g
@@ -129,14 +132,14 @@ func rarity(b byte) int {
 	return strings.IndexByte("etaoinsrhldcumfpgwybvkxjqz", b) + 1
 }
 
-// match reports whether the whole of s matches.
-func (c *pattern) match(s string) bool {
+// Match reports whether the whole of s matches.
+func (c *Pattern) Match(s string) bool {
 	if c.never {
 		return false
 	}
-	s = untilNUL(s)
+	s = sqltext.UntilNUL(s)
 	if c.slow || !c.ascii && !utf8.ValidString(s) {
-		return matchPattern(c.text, s, c.wild)
+		return Match(c.Text, s, c.wild)
 	}
 	fold := c.wild.fold
 	last := len(c.segments) - 1
@@ -167,8 +170,8 @@ func (g *segment) matchAt(s string, at int, fold bool) (int, bool) {
 		case g.body[i] == b:
 			at++
 		case g.body[i] == 0:
-			at = skipChar(s, at)
-		case fold && g.body[i] == lowerASCII(b):
+			at = sqltext.SkipChar(s, at)
+		case fold && g.body[i] == sqltext.LowerASCII(b):
 			at++
 		default:
 			return at, false
@@ -184,7 +187,7 @@ func (g *segment) find(s string, at int, fold bool) (int, bool) {
 		if at >= len(s) {
 			return 0, false
 		}
-		at = skipChar(s, at)
+		at = sqltext.SkipChar(s, at)
 	}
 	if g.lead == 0 {
 		return at, true
@@ -240,7 +243,7 @@ func (g *segment) findSlowly(s string, at int, fold bool) (int, bool) {
 	for k := 0; at < len(s); at++ {
 		b := s[at]
 		if fold {
-			b = lowerASCII(b)
+			b = sqltext.LowerASCII(b)
 		}
 		for k >= 0 && g.body[k] != b {
 			k = border[k]
@@ -267,7 +270,7 @@ func (g *segment) matchEnd(s string, from int, fold bool) bool {
 		if from >= len(s) {
 			return false
 		}
-		from = skipChar(s, from)
+		from = sqltext.SkipChar(s, from)
 	}
 	at := len(s)
 	for i := len(g.body) - 1; i >= 0; i-- {
@@ -279,12 +282,46 @@ func (g *segment) matchEnd(s string, from int, fold bool) bool {
 		case g.body[i] == b:
 			at--
 		case g.body[i] == 0:
-			at = charBefore(s, at)
-		case fold && g.body[i] == lowerASCII(b):
+			at = sqltext.CharBefore(s, at)
+		case fold && g.body[i] == sqltext.LowerASCII(b):
 			at--
 		default:
 			return false
 		}
 	}
 	return at >= from
+}
+
+// Prefix returns the least and the greatest beginning of a text that matches, and false where
+// none does. Only the ASCII characters before the first wildcard count: another character may
+// be encoded in more than one way in a text that is not UTF-8. Where letters fold, the least
+// has them all in upper case and the greatest in lower case. A pattern without a wildcard
+// still matches a text that continues after a NUL.
+func (c *Pattern) Prefix() (least, greatest string, ok bool) {
+	if c.never {
+		return "", "", false
+	}
+	var low, high strings.Builder
+	t, w := sqltext.UntilNUL(c.Text), &c.wild
+	for i := 0; i < len(t) && t[i] < 0x80; i++ {
+		b := t[i]
+		switch r := uint32(b); {
+		case r == w.escape:
+			i++
+			if i == len(t) || t[i] >= 0x80 {
+				return low.String(), high.String(), true
+			}
+			b = t[i]
+		case r == w.all, r == w.one, w.sets && b == '[':
+			return low.String(), high.String(), true
+		}
+		if w.fold {
+			low.WriteByte(sqltext.UpperASCII(b))
+			high.WriteByte(sqltext.LowerASCII(b))
+		} else {
+			low.WriteByte(b)
+			high.WriteByte(b)
+		}
+	}
+	return low.String(), high.String(), true
 }

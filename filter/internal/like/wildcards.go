@@ -1,17 +1,21 @@
-package filter
+package like
 
-// wildcards says how a pattern is written. A zero character stands for nothing:
+import (
+	"thread/filter/internal/sqltext"
+)
+
+// Wildcards says how a pattern is written. A zero character stands for nothing:
 // patterns end at their first NUL.
-type wildcards struct {
+type Wildcards struct {
 	all, one uint32
 	escape   uint32 // LIKE … ESCAPE, takes precedence over all and one
 	sets     bool   // GLOB: […]
 	fold     bool   // LIKE: ASCII letters fold
 }
 
-// likeWildcards are those of LIKE with an escape character, 0 for none.
-func likeWildcards(escape uint32) wildcards {
-	w := wildcards{all: '%', one: '_', escape: escape, fold: true}
+// LIKE returns the wildcards of LIKE with an escape character, 0 for none.
+func LIKE(escape uint32) Wildcards {
+	w := Wildcards{all: '%', one: '_', escape: escape, fold: true}
 	switch escape {
 	case '%':
 		w.all = 0
@@ -21,14 +25,15 @@ func likeWildcards(escape uint32) wildcards {
 	return w
 }
 
-var globWildcards = wildcards{all: '*', one: '?', sets: true}
+// GLOB has the wildcards of GLOB.
+var GLOB = Wildcards{all: '*', one: '?', sets: true}
 
-// matchPattern reports whether the whole of s matches the pattern p. It decodes
+// Match reports whether the whole of s matches the pattern p. It decodes
 // both as it goes, so that it holds for any bytes. Only the latest run of any
 // length is ever retried: the time is at most len(p) times len(s), never
 // exponential.
-func matchPattern(p, s string, w wildcards) bool {
-	p, s = untilNUL(p), untilNUL(s)
+func Match(p, s string, w Wildcards) bool {
+	p, s = sqltext.UntilNUL(p), sqltext.UntilNUL(s)
 	if w.sets && hasOpenSet(p) {
 		return false
 	}
@@ -36,7 +41,7 @@ func matchPattern(p, s string, w wildcards) bool {
 	retryP, retryS := -1, 0
 	for {
 		if i < len(p) {
-			c, next := readChar(p, i)
+			c, next := sqltext.ReadChar(p, i)
 			if c == w.all {
 				if next == len(p) {
 					return true
@@ -57,29 +62,29 @@ func matchPattern(p, s string, w wildcards) bool {
 		if retryP < 0 || retryS >= len(s) {
 			return false
 		}
-		retryS = skipChar(s, retryS)
+		retryS = sqltext.SkipChar(s, retryS)
 		i, j = retryP, retryS
 	}
 }
 
 // step matches one element of the pattern, at p[i] and not a run, with one
 // character of s, and gives the offsets after both.
-func (w *wildcards) step(p string, i int, s string, j int) (int, int, bool) {
-	pc, i := readChar(p, i)
-	sc, j := readChar(s, j)
+func (w *Wildcards) step(p string, i int, s string, j int) (int, int, bool) {
+	pc, i := sqltext.ReadChar(p, i)
+	sc, j := sqltext.ReadChar(s, j)
 	switch {
 	case pc == w.escape && w.escape != 0:
 		if i == len(p) {
 			return 0, 0, false
 		}
-		pc, i = readChar(p, i)
+		pc, i = sqltext.ReadChar(p, i)
 	case pc == '[' && w.sets:
 		in, i := inSet(p, i, sc)
 		return i, j, in
 	case pc == w.one && w.one != 0:
 		return i, j, true
 	}
-	return i, j, pc == sc || w.fold && pc < 0x80 && sc < 0x80 && lowerASCII(byte(pc)) == lowerASCII(byte(sc))
+	return i, j, pc == sc || w.fold && pc < 0x80 && sc < 0x80 && sqltext.LowerASCII(byte(pc)) == sqltext.LowerASCII(byte(sc))
 }
 
 // inSet reports whether c is in the GLOB set whose text begins at p[i], after
@@ -88,31 +93,31 @@ func (w *wildcards) step(p string, i int, s string, j int) (int, int, bool) {
 // a member, a range is by code point, and nothing escapes.
 func inSet(p string, i int, c uint32) (bool, int) {
 	in, invert := false, false
-	m, i := readChar(p, i)
+	m, i := sqltext.ReadChar(p, i)
 	if m == '^' {
 		invert = true
-		m, i = readChar(p, i)
+		m, i = sqltext.ReadChar(p, i)
 	}
 	if m == ']' {
 		in = c == ']'
-		m, i = readChar(p, i)
+		m, i = sqltext.ReadChar(p, i)
 	}
 	prior := uint32(0)
 	for m != ']' {
 		if m == '-' && p[i] != ']' && prior > 0 {
-			m, i = readChar(p, i)
+			m, i = sqltext.ReadChar(p, i)
 			in = in || c >= prior && c <= m
 			prior = 0
 		} else {
 			in = in || c == m
 			prior = m
 		}
-		m, i = readChar(p, i)
+		m, i = sqltext.ReadChar(p, i)
 	}
 	return in != invert, i
 }
 
-// hasOpenSet reports whether a set in the GLOB pattern p is never closed. Such a
+// hasOpenSet reports whether a set in the GLOB pattern p is never closed. This
 // pattern matches nothing.
 func hasOpenSet(p string) bool {
 	for i := 0; i < len(p); i++ {

@@ -1,19 +1,20 @@
-package filter
+package like
 
 import (
 	"strings"
 	"testing"
+	"thread/filter/internal/sqltext"
 )
 
 // naive is the definition of LIKE and GLOB as a recursion: SQLite's
 // patternCompare without its shortcuts.
-func naive(p, s string, w wildcards) bool {
+func naive(p, s string, w Wildcards) bool {
 	if p == "" {
 		return s == ""
 	}
-	c, i := readChar(p, 0)
+	c, i := sqltext.ReadChar(p, 0)
 	if c == w.all && w.all != 0 {
-		for j := 0; ; j = skipChar(s, j) {
+		for j := 0; ; j = sqltext.SkipChar(s, j) {
 			if naive(p[i:], s[j:], w) {
 				return true
 			}
@@ -34,26 +35,26 @@ func naive(p, s string, w wildcards) bool {
 // alphabets that hold each kind of character.
 func TestLikeExhaustively(t *testing.T) {
 	type language struct {
-		w              wildcards
+		w              Wildcards
 		pattern, texts []string
 	}
 	texts := []string{"a", "A", "b", "_", "é", "\x80", "\xc3", "😀"}
 	for _, l := range []language{
-		{likeWildcards(0), []string{"a", "B", "%", "_", "é", "😀"}, texts},
-		{likeWildcards('_'), []string{"a", "%", "_", "é"}, texts},
-		{likeWildcards('%'), []string{"a", "%", "_"}, []string{"a", "A", "%", "_"}},
-		{likeWildcards('a'), []string{"a", "A", "%", "_", "b"}, []string{"a", "A", "%", "_"}},
-		{globWildcards, []string{"a", "*", "?", "[", "]", "^", "-", "b"}, []string{"a", "b", "]", "-", "é"}},
+		{LIKE(0), []string{"a", "B", "%", "_", "é", "😀"}, texts},
+		{LIKE('_'), []string{"a", "%", "_", "é"}, texts},
+		{LIKE('%'), []string{"a", "%", "_"}, []string{"a", "A", "%", "_"}},
+		{LIKE('a'), []string{"a", "A", "%", "_", "b"}, []string{"a", "A", "%", "_"}},
+		{GLOB, []string{"a", "*", "?", "[", "]", "^", "-", "b"}, []string{"a", "b", "]", "-", "é"}},
 	} {
 		for p := range words(l.pattern, 5) {
-			c := compilePattern(p, l.w)
+			c := Compile(p, l.w)
 			for s := range words(l.texts, 4) {
 				want := naive(p, s, l.w)
-				if got := c.match(s); got != want {
+				if got := c.Match(s); got != want {
 					t.Fatalf("pattern %q (%+v) on %q: compiled %v, by definition %v", p, l.w, s, got, want)
 				}
-				if got := matchPattern(p, s, l.w); got != want {
-					t.Fatalf("pattern %q (%+v) on %q: matchPattern %v, by definition %v", p, l.w, s, got, want)
+				if got := Match(p, s, l.w); got != want {
+					t.Fatalf("pattern %q (%+v) on %q: Match %v, by definition %v", p, l.w, s, got, want)
 				}
 			}
 		}
@@ -98,36 +99,16 @@ func TestLikeLongSegment(t *testing.T) {
 		{"%" + near + "b" + near + "b%", strings.Repeat(near, 20) + "b" + near + "bb", true},
 		{"%" + near + "b" + near + "b%", strings.Repeat(near, 20) + "b" + near + "a", false},
 	} {
-		w := likeWildcards(0)
-		g := compilePattern(c.pattern, w).segments[1]
+		w := LIKE(0)
+		g := Compile(c.pattern, w).segments[1]
 		if _, got := g.find(c.text, 0, true); got != c.want {
-			t.Errorf("find %q in %q: %v", clip(c.pattern), clip(c.text), got)
+			t.Errorf("find %.40q in %.40q: %v", c.pattern, c.text, got)
 		}
 		if _, got := g.findSlowly(c.text, 0, true); got != c.want {
-			t.Errorf("findSlowly %q in %q: %v", clip(c.pattern), clip(c.text), got)
+			t.Errorf("findSlowly %.40q in %.40q: %v", c.pattern, c.text, got)
 		}
-		if got := matchPattern(c.pattern, c.text, w); got != c.want {
-			t.Errorf("matchPattern %q in %q: %v", clip(c.pattern), clip(c.text), got)
-		}
-	}
-}
-
-// TestLikeIsLinear needs no clock: a matcher that goes back into earlier runs does
-// not return from these on 1 MB.
-func TestLikeIsLinear(t *testing.T) {
-	r := Row{Content: strings.Repeat("a", 1<<20)}
-	for _, text := range []string{
-		"content LIKE '%a%a%a%a%b'",
-		"content LIKE '%a%a%a%a%a%a%a%a%b%'",
-		"content LIKE '" + strings.Repeat("%a", 1000) + "%b'",
-		"content LIKE '" + strings.Repeat("%a_", 200) + "%b'",
-		"content GLOB '" + strings.Repeat("*a", 1000) + "*b'",
-		"content GLOB '*[a]*[a]*[a]*[a]*[b]'",
-		"content LIKE type || '%a%a%a%a%b'",
-		"content LIKE '%" + strings.Repeat("a", 20000) + "B" + strings.Repeat("a", 20000) + "%'",
-	} {
-		if ok, err := mustCompile(t, text).Matcher().Match(&r); ok || err != nil {
-			t.Errorf("%s on 1 MB of a: %v, %v", clip(text), ok, err)
+		if got := Match(c.pattern, c.text, w); got != c.want {
+			t.Errorf("Match %.40q in %.40q: %v", c.pattern, c.text, got)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package filter
+package sqljson
 
 import (
 	"encoding/json"
@@ -32,7 +32,7 @@ func TestIsJSON(t *testing.T) {
 	valid := 0
 	for _, text := range texts {
 		want := json.Valid([]byte(text))
-		if got := IsJSON(text); got != want {
+		if got := Valid(text); got != want {
 			t.Fatalf("%q: %t, want %t", text, got, want)
 		}
 		if want {
@@ -42,7 +42,7 @@ func TestIsJSON(t *testing.T) {
 	if valid < 1000 || valid > len(texts)-1000 {
 		t.Errorf("%d of %d are JSON", valid, len(texts))
 	}
-	if IsJSON(strings.Repeat("[", 1001) + strings.Repeat("]", 1001)) {
+	if Valid(strings.Repeat("[", 1001) + strings.Repeat("]", 1001)) {
 		t.Error("deeper than 1,000")
 	}
 }

@@ -1,4 +1,5 @@
-package filter
+// Package sqltext reads and writes numbers and characters in texts as SQLite does.
+package sqltext
 
 import (
 	"fmt"
@@ -6,33 +7,40 @@ import (
 	"strconv"
 )
 
-// scanned is the numeric prefix of a text.
-type scanned struct {
-	f     float64
-	i     int64
-	real  bool // f holds the number, otherwise i does
-	found bool // there is a numeric prefix at all; if not, the number is INTEGER 0
-	whole bool // nothing but white space surrounds the number
+// Number is the numeric prefix of a text.
+type Number struct {
+	F     float64
+	I     int64
+	Real  bool // f holds the number, otherwise i does
+	Found bool // there is a numeric prefix at all; if not, the number is INTEGER 0
+	Whole bool // nothing but white space surrounds the number
 }
 
-func (n scanned) asReal() float64 {
-	if n.real {
-		return n.f
+// AsReal returns the number as a REAL.
+func (n Number) AsReal() float64 {
+	if n.Real {
+		return n.F
 	}
-	return float64(n.i)
+	return float64(n.I)
 }
 
-// isSpace is white space inside texts: SQLite's sqlite3Isspace.
-func isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
+// IsSpace is white space inside texts: SQLite's sqlite3Isspace.
+func IsSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+// IsDigit reports whether c is an ASCII digit.
+func IsDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// scanNumber reads the numeric prefix of s: white space, a sign, digits with an
+// IsHexDigit reports whether c is an ASCII digit or a letter from a to f.
+func IsHexDigit(c byte) bool {
+	return IsDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+// ScanNumber reads the numeric prefix of s: white space, a sign, digits with an
 // optional fraction, and an exponent when a digit follows it (docs/spec/filter.md,
 // section 5). It is INTEGER without fraction and exponent, if it fits.
-func scanNumber(s string) scanned {
+func ScanNumber(s string) Number {
 	i := 0
-	for i < len(s) && isSpace(s[i]) {
+	for i < len(s) && IsSpace(s[i]) {
 		i++
 	}
 	start := i
@@ -40,14 +48,14 @@ func scanNumber(s string) scanned {
 		i++
 	}
 	digits := i
-	for i < len(s) && isDigit(s[i]) {
+	for i < len(s) && IsDigit(s[i]) {
 		i++
 	}
 	count := i - digits
 	isReal := false
 	if i < len(s) && s[i] == '.' {
 		j := i + 1
-		for j < len(s) && isDigit(s[j]) {
+		for j < len(s) && IsDigit(s[j]) {
 			j++
 		}
 		if count += j - i - 1; count > 0 {
@@ -55,40 +63,40 @@ func scanNumber(s string) scanned {
 		}
 	}
 	if count == 0 {
-		return scanned{}
+		return Number{}
 	}
 	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
 		j := i + 1
 		if j < len(s) && (s[j] == '-' || s[j] == '+') {
 			j++
 		}
-		if j < len(s) && isDigit(s[j]) {
-			for j < len(s) && isDigit(s[j]) {
+		if j < len(s) && IsDigit(s[j]) {
+			for j < len(s) && IsDigit(s[j]) {
 				j++
 			}
 			i, isReal = j, true
 		}
 	}
-	n := scanned{found: true, real: isReal}
+	n := Number{Found: true, Real: isReal}
 	end := i
-	for i < len(s) && isSpace(s[i]) {
+	for i < len(s) && IsSpace(s[i]) {
 		i++
 	}
-	n.whole = i == len(s)
+	n.Whole = i == len(s)
 	if !isReal {
 		var fits bool
-		if n.i, fits = parseInteger(s[start:end]); fits {
+		if n.I, fits = ParseInteger(s[start:end]); fits {
 			return n
 		}
-		n.i, n.real = 0, true
+		n.I, n.Real = 0, true
 	}
-	n.f = parseReal(s[start:end])
+	n.F = ParseReal(s[start:end])
 	return n
 }
 
-// parseReal reads a decimal number that the caller has already delimited.
+// ParseReal reads a decimal number that the caller has already delimited.
 // Beyond the range of float64 it is an infinity.
-func parseReal(s string) float64 {
+func ParseReal(s string) float64 {
 	if len(s) > safeDigits {
 		s = cutDigits(s)
 	}
@@ -112,7 +120,7 @@ func cutDigits(s string) string {
 	}
 	var u uint64
 	exp, fraction := 0, false
-	for ; i < len(s) && (isDigit(s[i]) || s[i] == '.'); i++ {
+	for ; i < len(s) && (IsDigit(s[i]) || s[i] == '.'); i++ {
 		switch {
 		case s[i] == '.':
 			fraction = true
@@ -135,9 +143,9 @@ func cutDigits(s string) string {
 	return string(strconv.AppendInt(b, int64(exp), 10))
 }
 
-// parseInteger reads an optional sign and digits. When they do not fit int64 it
+// ParseInteger reads an optional sign and digits. When they do not fit int64 it
 // gives the nearest int64 and false.
-func parseInteger(s string) (int64, bool) {
+func ParseInteger(s string) (int64, bool) {
 	neg := false
 	if s != "" && (s[0] == '-' || s[0] == '+') {
 		neg, s = s[0] == '-', s[1:]
@@ -163,29 +171,30 @@ func parseInteger(s string) (int64, bool) {
 	return int64(u), true
 }
 
-// scanInteger reads the leading integer digits of s, 0 without any, clamped to
+// ScanInteger reads the leading integer digits of s, 0 without any, clamped to
 // int64.
-func scanInteger(s string) int64 {
+func ScanInteger(s string) int64 {
 	i := 0
-	for i < len(s) && isSpace(s[i]) {
+	for i < len(s) && IsSpace(s[i]) {
 		i++
 	}
 	start := i
 	if i < len(s) && (s[i] == '-' || s[i] == '+') {
 		i++
 	}
-	for i < len(s) && isDigit(s[i]) {
+	for i < len(s) && IsDigit(s[i]) {
 		i++
 	}
-	n, _ := parseInteger(s[start:i])
+	n, _ := ParseInteger(s[start:i])
 	return n
 }
 
-func formatInt(i int64) string { return strconv.FormatInt(i, 10) }
+// FormatInt returns i as SQLite prints it.
+func FormatInt(i int64) string { return strconv.FormatInt(i, 10) }
 
-// formatReal is SQLite's %!.15g: 15 significant digits, always with a point,
+// FormatReal is SQLite's %!.15g: 15 significant digits, always with a point,
 // with an exponent below 1e-4 and from 1e15 on (docs/spec/filter.md, section 5).
-func formatReal(f float64) string {
+func FormatReal(f float64) string {
 	switch {
 	case f == 0:
 		return "0.0" // also for -0.0
@@ -195,12 +204,12 @@ func formatReal(f float64) string {
 		return "-Inf"
 	}
 	var b [40]byte
-	return string(appendReal(b[:0], f, 15, true))
+	return string(AppendReal(b[:0], f, 15, true))
 }
 
-// appendReal is %.<n>g, with a point in any case if point is set. f is finite
+// AppendReal is %.<n>g, with a point in any case if point is set. f is finite
 // and not zero.
-func appendReal(b []byte, f float64, n int, point bool) []byte {
+func AppendReal(b []byte, f float64, n int, point bool) []byte {
 	if f < 0 {
 		b, f = append(b, '-'), -f
 	}

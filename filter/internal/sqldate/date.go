@@ -1,18 +1,24 @@
-package filter
+// Package sqldate computes SQLite's dates and times.
+package sqldate
+
+import (
+	"thread/filter/internal/sqltext"
+)
 
 // Date functions after SQLite's date.c: all arithmetic is in milliseconds since
 // Julian day 0, and a date remembers whether it was given as year, month and day
 // or as a number until something needs the other form (docs/spec/filter.md, section 11).
 
 const (
-	dayMillis     = 86_400_000
-	unixZeroJD    = 210_866_760_000_000 // 1970-01-01 in milliseconds since Julian day 0
+	dayMillis = 86_400_000
+	// UnixZero is 1970-01-01 in milliseconds since Julian day 0.
+	UnixZero      = 210_866_760_000_000
 	lastJD        = 464_269_060_799_999 // 9999-12-31 23:59:59.999
 	julianDaysEnd = 5373484.5
 )
 
-// dateTime is a moment in up to three forms, each with its valid mark.
-type dateTime struct {
+// Time is a moment in up to three forms, each with its valid mark.
+type Time struct {
 	jd      int64 // milliseconds since Julian day 0
 	y, m, d int
 	h, min  int
@@ -26,24 +32,25 @@ type dateTime struct {
 	failed  bool
 }
 
-func (t *dateTime) fail() { *t = dateTime{failed: true} }
+func (t *Time) fail() { *t = Time{failed: true} }
 
-func (t *dateTime) setRaw(r float64) {
+// SetRaw makes t a Julian day, or seconds since 1970 when the modifier unixepoch follows.
+func (t *Time) SetRaw(r float64) {
 	t.s, t.raw = r, true
 	if r >= 0 && r < julianDaysEnd {
 		t.jd, t.jdOK = int64(float64(r*dayMillis)+0.5), true
 	}
 }
 
-// setNow is the time that was fixed when the Matcher was made.
-func (t *dateTime) setNow(now int64) {
+// SetNow makes t the moment now, in milliseconds since Julian day 0.
+func (t *Time) SetNow(now int64) {
 	t.jd, t.jdOK = now, true
 	t.clearParts()
 }
 
-func (t *dateTime) clearParts() { t.ymdOK, t.hmsOK, t.tz = false, false, 0 }
+func (t *Time) clearParts() { t.ymdOK, t.hmsOK, t.tz = false, false, 0 }
 
-func (t *dateTime) computeJD() {
+func (t *Time) computeJD() {
 	if t.jdOK {
 		return
 	}
@@ -75,7 +82,7 @@ func (t *dateTime) computeJD() {
 	}
 }
 
-func (t *dateTime) computeYMD() {
+func (t *Time) computeYMD() {
 	if t.ymdOK {
 		return
 	}
@@ -105,7 +112,7 @@ func (t *dateTime) computeYMD() {
 	t.ymdOK = true
 }
 
-func (t *dateTime) computeHMS() {
+func (t *Time) computeHMS() {
 	if t.hmsOK {
 		return
 	}
@@ -127,7 +134,7 @@ func (r *dateReader) digits(n, low, high int) (int, bool) {
 	}
 	v := 0
 	for i := range n {
-		if !isDigit(r.s[i]) {
+		if !sqltext.IsDigit(r.s[i]) {
 			return 0, false
 		}
 		v = v*10 + int(r.s[i]-'0')
@@ -145,26 +152,26 @@ func (r *dateReader) char(c byte) bool {
 }
 
 func (r *dateReader) spaces() {
-	for r.s != "" && isSpace(r.s[0]) {
+	for r.s != "" && sqltext.IsSpace(r.s[0]) {
 		r.s = r.s[1:]
 	}
 }
 
-// parse reads a time value from a text.
-func (t *dateTime) parse(s string, now int64) bool {
-	s = untilNUL(s)
+// Parse reads a time value from a text; now is what 'now' stands for, in milliseconds since Julian day 0.
+func (t *Time) Parse(s string, now int64) bool {
+	s = sqltext.UntilNUL(s)
 	if r := (dateReader{s}); t.parseDate(&r) {
 		return true
 	}
 	if r := (dateReader{s}); t.parseTime(&r) {
 		return true
 	}
-	switch n := scanNumber(s); {
-	case n.whole:
-		t.setRaw(n.asReal())
-	case isNow(s):
-		t.subsec = !equalFoldASCII(s, "now") // 'subsec' is now with milliseconds
-		t.setNow(now)
+	switch n := sqltext.ScanNumber(s); {
+	case n.Whole:
+		t.SetRaw(n.AsReal())
+	case IsNow(s):
+		t.subsec = !sqltext.EqualFoldASCII(s, "now") // 'subsec' is now with milliseconds
+		t.SetNow(now)
 	default:
 		return false
 	}
@@ -172,7 +179,7 @@ func (t *dateTime) parse(s string, now int64) bool {
 }
 
 // parseDate reads YYYY-MM-DD, perhaps with a time after spaces and Ts.
-func (t *dateTime) parseDate(r *dateReader) bool {
+func (t *Time) parseDate(r *dateReader) bool {
 	neg := r.char('-')
 	y, ok := r.digits(4, 0, 14712)
 	if !ok || !r.char('-') {
@@ -186,7 +193,7 @@ func (t *dateTime) parseDate(r *dateReader) bool {
 	if !ok {
 		return false
 	}
-	for r.s != "" && (isSpace(r.s[0]) || r.s[0] == 'T') {
+	for r.s != "" && (sqltext.IsSpace(r.s[0]) || r.s[0] == 'T') {
 		r.s = r.s[1:]
 	}
 	if rest := *r; !t.parseTime(&rest) {
@@ -207,7 +214,7 @@ func (t *dateTime) parseDate(r *dateReader) bool {
 }
 
 // parseTime reads HH:MM[:SS[.f+]] and a time zone.
-func (t *dateTime) parseTime(r *dateReader) bool {
+func (t *Time) parseTime(r *dateReader) bool {
 	h, ok := r.digits(2, 0, 24)
 	if !ok || !r.char(':') {
 		return false
@@ -221,9 +228,9 @@ func (t *dateTime) parseTime(r *dateReader) bool {
 		if s, ok = r.digits(2, 0, 59); !ok {
 			return false
 		}
-		if len(r.s) > 1 && r.s[0] == '.' && isDigit(r.s[1]) {
+		if len(r.s) > 1 && r.s[0] == '.' && sqltext.IsDigit(r.s[1]) {
 			scale := 1.0
-			for r.s = r.s[1:]; r.s != "" && isDigit(r.s[0]); r.s = r.s[1:] {
+			for r.s = r.s[1:]; r.s != "" && sqltext.IsDigit(r.s[0]); r.s = r.s[1:] {
 				fraction = float64(fraction*10) + float64(r.s[0]-'0')
 				scale *= 10
 			}
@@ -236,7 +243,7 @@ func (t *dateTime) parseTime(r *dateReader) bool {
 }
 
 // parseZone reads nothing, Z or ±HH:MM, with white space around, to the end.
-func (t *dateTime) parseZone(r *dateReader) bool {
+func (t *Time) parseZone(r *dateReader) bool {
 	r.spaces()
 	t.tz = 0
 	sign := 1
@@ -267,8 +274,8 @@ func (t *dateTime) parseZone(r *dateReader) bool {
 // The explicit conversions to float64 above keep a processor from fusing a
 // multiplication with an addition, which would round otherwise than SQLite.
 
-// isNow reports whether a text is one of those that mean the current time.
-func isNow(s string) bool {
-	s = untilNUL(s)
-	return equalFoldASCII(s, "now") || equalFoldASCII(s, "subsec") || equalFoldASCII(s, "subsecond")
+// IsNow reports whether a text is one of those that mean the current time.
+func IsNow(s string) bool {
+	s = sqltext.UntilNUL(s)
+	return sqltext.EqualFoldASCII(s, "now") || sqltext.EqualFoldASCII(s, "subsec") || sqltext.EqualFoldASCII(s, "subsecond")
 }
