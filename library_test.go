@@ -12,8 +12,8 @@ import (
 
 var example = regexp.MustCompile("(?ms)^```go\n(.*?)^```\n\n```\n(.*?)^```$")
 
-// TestLibraryPage builds the programs of docs/LIBRARY.md, as that page says it is
-// done, in a module of their own, and holds what they print against the page.
+// TestLibraryPage builds each program of docs/reference/library.md, as that page says it is
+// done, in a separate module, and holds what they print against the page.
 func TestLibraryPage(t *testing.T) {
 	module, err := modulePath()
 	if err != nil {
@@ -23,9 +23,9 @@ func TestLibraryPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := read(t, "docs/LIBRARY.md")
+	page := read(t, "docs/reference/library.md")
 	examples := example.FindAllStringSubmatch(page, -1)
-	if programs := strings.Count(page, "```go\n"); len(examples) < 4 || len(examples) != programs {
+	if programs := strings.Count(page, "```go\n"); len(examples) == 0 || len(examples) != programs {
 		t.Fatalf("%d of %d programs say what they print", len(examples), programs)
 	}
 	if !strings.Contains(page, "require thread v0.0.0\n\nreplace thread => ../thread\n") {

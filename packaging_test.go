@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestUnits: the packaged services run as an account of their own, hardened so that
+// TestUnits: the packaged services run as a separate account, hardened so that
 // systemd's own judgement is better than 4 of 10.
 func TestUnits(t *testing.T) {
 	units, err := filepath.Glob("packaging/systemd/system/*.service")

@@ -57,7 +57,7 @@ func (r repository) git(args ...string) {
 	}
 }
 
-// TestRelease: tools/release.sh refuses what is no release, having made nothing, and says
+// TestRelease: tools/release.sh refuses what is not a release, having made nothing, and says
 // of every file of one where it comes from. A stand-in builds the files.
 func TestRelease(t *testing.T) {
 	r := newRepository(t, "tools/release.sh")

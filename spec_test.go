@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,6 +79,61 @@ func TestSpecification(t *testing.T) {
 		if !tested[rule] {
 			t.Errorf("no test names %s", rule)
 		}
+	}
+}
+
+// proofRow is a row of the table that ends a page: a line, its test, and a command.
+var proofRow = regexp.MustCompile("(?m)^\\| ([THLOQ]-\\d\\d) \\| (?:`(Test\\w+)` in )?`([^`]+)` \\| `(.+)` \\|$")
+
+// TestContractNumbers: the table at the end of each page of docs/spec has each line of the page
+// once, with a test that names the line and a command that shows it.
+func TestContractNumbers(t *testing.T) {
+	for _, page := range []string{"thread.md", "lanes.md", "history.md", "outbox.md", "triggers.md"} {
+		text := read(t, "docs/spec/"+page)
+		_, table, found := strings.Cut(text, "\n## Proof\n")
+		if !found {
+			t.Errorf("docs/spec/%s does not end in a table of its tests", page)
+			continue
+		}
+		rows := map[string]bool{}
+		for _, m := range proofRow.FindAllStringSubmatch(table, -1) {
+			line, test, file := m[1], m[2], m[3]
+			if rows[line] {
+				t.Errorf("docs/spec/%s: %s has two rows", page, line)
+			}
+			rows[line] = true
+			provenBy(t, line, test, file)
+		}
+		for _, m := range ruleDefined.FindAllStringSubmatch(text, -1) {
+			if !rows[m[1]] {
+				t.Errorf("docs/spec/%s: %s has no row with a test and a command", page, m[1])
+			}
+			delete(rows, m[1])
+		}
+		for line := range rows {
+			t.Errorf("docs/spec/%s: %s is not a line of the page", page, line)
+		}
+	}
+}
+
+// provenBy fails unless the file is of tests, has the test, and names the line.
+func provenBy(t *testing.T, line, test, file string) {
+	t.Helper()
+	if !strings.HasSuffix(file, "_test.go") && !strings.Contains(file, "testdata/") {
+		t.Errorf("%s: %s has no tests", line, file)
+		return
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Errorf("%s: %v", line, err)
+		return
+	}
+	text := commentBreak.ReplaceAllString(string(b), " ")
+	if !slices.Contains(rules(text), line) {
+		t.Errorf("%s: %s does not name it", line, file)
+	}
+	if test != "" && !strings.Contains(text, "func "+test+"(") {
+		t.Errorf("%s: %s has no %s", line, file, test)
 	}
 }
 

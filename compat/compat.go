@@ -4,10 +4,10 @@
 // users.
 //
 // What goes through unchanged (T-70): events with their ids, gaps and
-// created_at texts, any bytes in a text, subscriptions in order with whatever
-// filter they have, progress also of consumers that are not subscribed, the
-// AUTOINCREMENT counter, and the wording of the schema with indexes, views and
-// triggers that somebody added. What SQLite has no place for travels in the table
+// created_at texts; any bytes in a text; subscriptions in order with whatever
+// filter they have; progress also of consumers that are not subscribed; the
+// AUTOINCREMENT counter; and the wording of the schema with all indexes, views and
+// triggers. What SQLite has no place for travels in the table
 // thread_extra, which SQLite tools ignore; what we have no place for travels in
 // the bucket "sqlite".
 package compat
@@ -16,6 +16,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 )
 
 var (
@@ -35,7 +37,7 @@ var (
 	// ErrNotMirror is returned for something in the place of a mirror that is not
 	// a mirror of that thread.
 	ErrNotMirror = errors.New("not a mirror of this thread")
-	// ErrNotHistory is returned for a file that is no history.db of OpenHarness.
+	// ErrNotHistory is returned for a file that is not a history.db of OpenHarness.
 	ErrNotHistory = errors.New("not a history.db")
 )
 
@@ -93,7 +95,7 @@ type HistoryImportOptions struct {
 	Progress    Progress // may be nil
 }
 
-// BadFilter is a subscription whose filter was kept although it is invalid here. Its consumer gets no events until it is subscribed anew.
+// BadFilter is a subscription whose filter was kept although it is invalid here. Its consumer gets no events until it is subscribed again.
 type BadFilter struct {
 	Consumer, Filter string
 	Err              error
@@ -126,4 +128,30 @@ type ImportOptions struct {
 	Progress    Progress // may be nil
 
 	step func(name string) // told of the steps in place; for tests
+}
+
+// The primary result codes of SQLite that are told apart here
+// (sqlite.org/rescode.html).
+const (
+	codeError      = 1
+	codeBusy       = 5
+	codeReadOnly   = 8
+	codeIOErr      = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeConstraint = 19
+	codeNotADB     = 26
+)
+
+// diskError gives an error of SQLite about the disk that dir is on the form of
+// the system's errors.
+func diskError(dir string, err error) error {
+	switch resultCode(err) {
+	case codeFull:
+		return &fs.PathError{Op: "write", Path: dir, Err: syscall.ENOSPC}
+	case codeIOErr:
+		return &fs.PathError{Op: "write", Path: dir, Err: err}
+	}
+	return err
 }

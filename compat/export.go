@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -17,14 +15,14 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/durable"
-	"thread/internal/store/bolt"
+	"thread/internal/store"
 	"thread/internal/target"
 	"thread/jsonlog"
 	"thread/lock"
 )
 
 // Export writes a thread as a SQLite thread directory, which the TypeScript tool
-// goes on working in. What is written is the thread at one moment; others may
+// continues working in. What is written is the thread at one moment; others may
 // push meanwhile. to must not exist, or be an empty directory; the database
 // appears in it complete or not at all. events.jsonl gets the newest 10,000
 // events. progress may be nil.
@@ -74,7 +72,7 @@ func Export(ctx context.Context, t *engine.Thread, to string, progress Progress)
 		return 0, errors.Join(err, held.Close())
 	}
 	defer func() {
-		os.Remove(alone) // it is no part of a SQLite thread directory
+		os.Remove(alone) // it is not a part of a SQLite thread directory
 		held.Close()
 		if err == nil {
 			return
@@ -114,7 +112,7 @@ func publish(tmp, path string) error {
 
 type exporter struct {
 	t        *engine.Thread
-	snap     *bolt.Snapshot
+	snap     *store.Snapshot
 	progress Progress
 	events   int64
 	newest   [jsonlog.MaxLines]int64 // the ids written last, a ring
@@ -243,7 +241,7 @@ func appendArgs(args []any, e *event.Event) []any {
 	return append(args, e.ID, e.CreatedAt, e.Source, e.Type, subtype, e.Content)
 }
 
-// read passes on the events of the snapshot in a goroutine of its own, which ends
+// read passes on the events of the snapshot in a separate goroutine, which ends
 // with ctx.
 func (x *exporter) read(ctx context.Context) (<-chan []event.Event, <-chan error) {
 	batches, done := make(chan []event.Event, 2), make(chan error, 1)
@@ -256,7 +254,7 @@ func (x *exporter) read(ctx context.Context) (<-chan []event.Event, <-chan error
 
 // writeConsumers inserts subscriptions and progress with the rowids that they
 // came with, or that say their order.
-func writeConsumers(exec func(string, ...any) error, s *bolt.Snapshot, rowids map[string]int64) error {
+func writeConsumers(exec func(string, ...any) error, s *store.Snapshot, rowids map[string]int64) error {
 	for i := range s.Subscriptions {
 		sub := &s.Subscriptions[i]
 		var filter any
@@ -268,8 +266,8 @@ func writeConsumers(exec func(string, ...any) error, s *bolt.Snapshot, rowids ma
 			return err
 		}
 	}
-	var later []bolt.ConsumerProgress // came after the import: SQLite chooses their rowids
-	insert := func(rowid any, p *bolt.ConsumerProgress) error {
+	var later []store.ConsumerProgress // came after the import: SQLite chooses their rowids
+	insert := func(rowid any, p *store.ConsumerProgress) error {
 		return exec(`INSERT INTO consumer_progress (rowid, consumer_id, last_acked_id, updated_at) VALUES (?,?,?,?)`, rowid, p.Consumer, p.LastAcked, p.UpdatedAt)
 	}
 	for i := range s.Progress {
@@ -341,9 +339,9 @@ func (x *exporter) writeLines(ctx context.Context, dir string) error {
 
 // snapshot returns all of a thread but its events, after what has fallen due was
 // released.
-func snapshot(ctx context.Context, t *engine.Thread) (bolt.Snapshot, error) {
+func snapshot(ctx context.Context, t *engine.Thread) (store.Snapshot, error) {
 	if err := t.View(ctx, func(*engine.Tx) error { return nil }); err != nil {
-		return bolt.Snapshot{}, err
+		return store.Snapshot{}, err
 	}
-	return bolt.TakeSnapshot(ctx, t.Store().(*bolt.Store))
+	return store.TakeSnapshot(ctx, t.Store())
 }

@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -10,7 +8,7 @@ import (
 	"strings"
 
 	"thread/engine"
-	"thread/internal/store/bolt"
+	"thread/internal/store"
 )
 
 // The table thread_extra carries what a SQLite thread has no columns for. Its
@@ -81,7 +79,7 @@ type kept struct {
 }
 
 // splitExtras separates what is kept for SQLite from the rest of a snapshot.
-func splitExtras(s *bolt.Snapshot) (k kept, rest []extraRow, err error) {
+func splitExtras(s *store.Snapshot) (k kept, rest []extraRow, err error) {
 	k = kept{rowids: map[string]int64{}, pragma: map[string]int64{}}
 	for i := range s.Subscriptions {
 		if o := s.Subscriptions[i].Options(); o != nil {
@@ -129,7 +127,7 @@ func splitExtras(s *bolt.Snapshot) (k kept, rest []extraRow, err error) {
 	return k, rest, nil
 }
 
-func newExtraRow(x bolt.Extra) extraRow {
+func newExtraRow(x store.Extra) extraRow {
 	names := make([]string, len(x.Bucket))
 	for i, n := range x.Bucket {
 		names[i] = url.PathEscape(n)
@@ -142,7 +140,7 @@ func newExtraRow(x bolt.Extra) extraRow {
 }
 
 // extra is the inverse of newExtraRow.
-func (row *extraRow) extra() (x bolt.Extra, ok bool) {
+func (row *extraRow) extra() (x store.Extra, ok bool) {
 	path, ok := strings.CutPrefix(row.bucket, extraBucket)
 	if !ok {
 		return x, false
@@ -169,7 +167,7 @@ func (row *extraRow) extra() (x bolt.Extra, ok bool) {
 type extras struct {
 	options, progress map[string][]byte
 	pruned            int64
-	buckets           []bolt.Extra
+	buckets           []store.Extra
 }
 
 func readExtras(ctx context.Context, q querier, r *Report) (x extras, err error) {
@@ -197,7 +195,7 @@ func readExtras(ctx context.Context, q querier, r *Report) (x extras, err error)
 				x.pruned = fromBE(row.value, 0)
 			}
 		default:
-			var e bolt.Extra
+			var e store.Extra
 			if e, ok = row.extra(); ok {
 				x.buckets = append(x.buckets, e)
 			}

@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -16,7 +14,7 @@ const importRows = 500
 
 // ImportHistory takes the rows of a history.db of OpenHarness into h, in the order in
 // which they were made: one with a column for each field, as its mirror wrote them, or one
-// with the rows as JSON in a column payload. Rows of one workspace become those of the
+// with the rows as JSON in a column payload. Rows of one workspace become the rows of the
 // directory's own, whatever its id was; rows of several keep theirs. A row that is there
 // already, by its id, stays as it is, so that an import that was interrupted is taken up by
 // the next one.
@@ -262,7 +260,7 @@ func (i *historyImport) write(ctx context.Context, h *history.History, progress 
 	return flush()
 }
 
-// bind makes the rows of the only workspace those of the directory's own.
+// bind makes the rows of the only workspace the rows of the directory's own.
 func (i *historyImport) bind(row history.Row) {
 	if len(i.workspaces) > 1 {
 		return

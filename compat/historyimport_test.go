@@ -1,4 +1,4 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64))
 
 package compat
 
@@ -104,7 +104,7 @@ func TestImportPayloadHistory(t *testing.T) {
 		`insert into runs values ('r', 'w', 's', 'completed', null, null, '2026-01-01T00:00:02.000Z',
   '{"id":"r","workspaceId":"w","sessionId":"s","triggerType":"user_message","effectiveAgentName":"a","switchCount":2,"status":"completed","createdAt":"2026-01-01T00:00:02.000Z"}')`,
 		`insert into messages values ('m', 's', 'r', '2026-01-01T00:00:03.000Z', '{"id":"m","sessionId":"s","runId":"r","role":"user","content":"hi","createdAt":"2026-01-01T00:00:03.000Z"}')`,
-		`insert into run_steps values ('p', 'r', 1, '{"id":"p","runId":"r","seq":1,"stepType":"model_call","status":"completed","input":{"request":{"model":"m"}}}')`)
+		`insert into run_steps values ('p', 'r', 1, '{"id":"p","runId":"r","seq":1,"stepType":"model_call","status":"completed","input":{"request":{"model":"m"}},"output":{"response":{"text":"t"}}}')`)
 	r, err := ImportHistory(ctx, h, path, HistoryImportOptions{})
 	if err != nil || r.Imported != 5 {
 		t.Fatalf("%+v, %v", r, err)
@@ -120,7 +120,7 @@ func TestImportPayloadHistory(t *testing.T) {
 	}
 }
 
-// TestImportBadHistory: what is no history.db is refused, and one with rows that have no
+// TestImportBadHistory: what is not a history.db is refused, and one with rows that have no
 // place imports nothing, or all but those.
 func TestImportBadHistory(t *testing.T) {
 	ctx := context.Background()

@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -27,18 +25,18 @@ type HistoryMirror struct {
 
 // HistoryMirrorOptions say what is mirrored.
 type HistoryMirrorOptions struct {
-	// Workspaces are the ids of those that are mirrored; nil for all. Those of the kind
+	// Workspaces are the ids of what is mirrored; nil for all. Workspaces of the kind
 	// chat never are.
 	Workspaces []string
 	// Default says that the file is in the place that a workspace has for its mirror:
-	// then it is begun anew, and not refused, when it is a mirror of another workspace,
+	// then it is begun again, and not refused, when it is a mirror of another workspace,
 	// as in a directory that was copied; and it may lie in a thread directory.
 	Default bool
 }
 
 // OpenHistoryMirror opens the copy of h at path, and makes it when it is missing. What is
-// damaged there is set aside, as OpenMirror does, also what is no SQLite file at all but has
-// the name of one (.db, .sqlite, .sqlite3), and the copy is begun anew. Anything else that
+// damaged there is set aside, as OpenMirror does, also what is not a SQLite file at all but has
+// the name of one (.db, .sqlite, .sqlite3), and the copy is begun again. Anything else that
 // is not a mirror of h is refused with ErrNotMirror, and stays as it is; so is a path
 // inside of a thread directory, with target.ErrInThread.
 func OpenHistoryMirror(ctx context.Context, h *history.History, path string, o HistoryMirrorOptions) (*HistoryMirror, error) {
@@ -146,7 +144,7 @@ func (m *HistoryMirror) Sync(ctx context.Context) (n int64, err error) {
 
 // Follow syncs again whenever the history changes, until ctx ends; it then returns nil.
 // After each round it calls synced with how many history events that copied and what went
-// wrong, and goes on if synced returns nil.
+// wrong, and continues if synced returns nil.
 func (m *HistoryMirror) Follow(ctx context.Context, synced func(n int64, err error) error) error {
 	return m.m.Follow(ctx, m.Sync, synced)
 }
@@ -166,10 +164,10 @@ func (d historyTables) State(ctx context.Context) (historymirror.State, error) {
 func (d historyTables) Write(ctx context.Context, look func(historymirror.State) error, statements []historymirror.Statement) error {
 	return d.transact(ctx, func() error {
 		s, err := d.State(ctx)
-		if err == nil {
-			err = look(s)
-		}
 		if err != nil {
+			return err
+		}
+		if err = look(s); err != nil {
 			return err
 		}
 		prepared := map[string]*sql.Stmt{}

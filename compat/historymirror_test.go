@@ -1,4 +1,4 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64))
 
 package compat
 
@@ -140,7 +140,7 @@ func states(t rapid.TB, path string) map[string]stateRow {
 }
 
 // TestHistoryMirror is H-07: the tables of OpenHarness have every row, follow deletes,
-// and mirror_state says how far they are; a missing mirror is made anew.
+// and mirror_state says how far they are; a missing mirror is made again.
 func TestHistoryMirror(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -215,7 +215,7 @@ func TestHistoryMirrorQueries(t *testing.T) {
 }
 
 // TestHistoryMirrorWorkspaces is H-07 and H-19: rows of a chat workspace are in no
-// mirror, those of several others in one, each with its state, or each in its own.
+// mirror, several others in one, each with its state, or each in its own.
 func TestHistoryMirrorWorkspaces(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -251,7 +251,7 @@ func TestHistoryMirrorWorkspaces(t *testing.T) {
 	expect("shop")
 }
 
-// TestHistoryMirrorRefuses: what is no mirror of this history stays as it is, and what is
+// TestHistoryMirrorRefuses: what is not a mirror of this history stays as it is, and what is
 // damaged is set aside.
 func TestHistoryMirrorRefuses(t *testing.T) {
 	ctx := context.Background()
@@ -332,7 +332,7 @@ func execIn(path, query string, args ...any) error {
 }
 
 // TestHistoryMirrorCopied is H-15: the mirror that was copied with its directory becomes
-// that of the copy, under its new workspace id.
+// the copy's workspace, under its new workspace id.
 func TestHistoryMirrorCopied(t *testing.T) {
 	dir := t.TempDir()
 	h := newHistory(t, dir+"/inbox")
@@ -351,7 +351,7 @@ func TestHistoryMirrorCopied(t *testing.T) {
 	sameAsTruth(t, h, dir+"/history.db", func(id string) bool { return id != w.ID })
 }
 
-// TestHistoryMirrorError is H-12: what goes wrong stands in mirror_state, keeps nobody
+// TestHistoryMirrorError is H-12: what goes wrong stands in mirror_state, keeps no process
 // from writing, and the mirror catches up afterwards.
 func TestHistoryMirrorError(t *testing.T) {
 	ctx := context.Background()
@@ -364,7 +364,7 @@ func TestHistoryMirrorError(t *testing.T) {
 	defer m.Close()
 	_, err = m.Sync(ctx)
 	must(t, err)
-	// Somebody keeps the mirror locked: the history goes on.
+	// Another process keeps the mirror locked: the history continues.
 	lock, err := sql.Open("sqlite", "file:"+path)
 	must(t, err)
 	lock.SetMaxOpenConns(1)

@@ -1,4 +1,4 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64))
 
 package compat
 
@@ -19,7 +19,7 @@ import (
 // TestHistoryMirrorEqualsTruth is H-08: after any interleaving of writes with the mirror,
 // and after any end of it, wherever that came, the next sync makes it equal the history.
 // Ends are those between two transactions and in the middle of one, as a process that
-// was killed leaves the files; besides, the mirror is removed, damaged, set back, kept
+// was killed leaves the files; also, the mirror is removed, damaged, set back, kept
 // open by two at once, and the log is pruned beyond it. More with -rapid.checks 1000.
 func TestHistoryMirrorEqualsTruth(t *testing.T) {
 	ctx := context.Background()
@@ -38,7 +38,7 @@ func TestHistoryMirrorEqualsTruth(t *testing.T) {
 			m.m.Page = rapid.IntRange(1, 6).Draw(t, "page")
 			return m
 		}
-		// killed goes on with what is on the disk of an open mirror.
+		// killed continues with what is on the disk of an open mirror.
 		killed := func(t *rapid.T) {
 			generation++
 			to := fmt.Sprintf("%s/history%d.db", dir, generation)

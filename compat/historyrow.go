@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -89,7 +87,7 @@ func fix(e history.Entity, in map[string]json.RawMessage) {
 	if e == history.RunEntity && string(in["trigger_type"]) == `"user_message"` {
 		in["trigger_type"] = json.RawMessage(`"message"`)
 	}
-	// A message had the call that it is the result of in columns of its own.
+	// A message had the call that it is the result of in separate columns.
 	if id := in["tool_call_id"]; e == history.Message && id != nil && string(in["role"]) == `"tool"` && len(in["content"]) > 0 && in["content"][0] == '"' {
 		part := map[string]any{"type": "tool-result", "toolCallId": id, "output": map[string]any{"type": "text", "value": in["content"]}}
 		if name := in["tool_name"]; name != nil {
@@ -110,7 +108,7 @@ func fix(e history.Entity, in map[string]json.RawMessage) {
 	}
 }
 
-// snake returns the name of a column for that of a member: heartbeatAt is heartbeat_at.
+// snake returns the name of a column for the name of a member: heartbeatAt is heartbeat_at.
 func snake(name string) string {
 	var b strings.Builder
 	for i, r := range name {

@@ -1,10 +1,8 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import "thread/internal/historymirror"
 
-// sqliteTypes are those of the columns of a history mirror.
+// sqliteTypes are the types of the columns of a history mirror.
 var sqliteTypes = map[historymirror.Kind]string{historymirror.Text: "TEXT", historymirror.Time: "TEXT", historymirror.JSON: "TEXT", historymirror.Number: "INTEGER"}
 
 // The state of a history mirror; see package historymirror.

@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -13,6 +11,7 @@ import (
 	"thread/event"
 	"thread/filter"
 	"thread/internal/durable"
+	"thread/internal/store"
 	"thread/internal/store/bolt"
 	"thread/internal/target"
 )
@@ -81,8 +80,8 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// interrupted reports whether a directory holds nothing but what is written beside
-// an unfinished database. Lines alone, without one, are somebody's.
+// interrupted reports whether a directory holds nothing but what is written next to
+// an unfinished database. Lines alone, without one, are another process's.
 func interrupted(entries []os.DirEntry) bool {
 	unfinished, lines := false, false
 	for _, e := range entries {
@@ -100,7 +99,7 @@ func interrupted(entries []os.DirEntry) bool {
 }
 
 // importInPlace keeps other programs out of the SQLite file from the first read
-// to the last step, so that nothing is written into a file that nobody will read
+// to the last step, so that nothing is written into a file that no process will read
 // again.
 func importInPlace(ctx context.Context, dir string, o ImportOptions) (report Report, err error) {
 	path, keep := filepath.Join(dir, databaseName), filepath.Join(dir, sqliteName)
@@ -231,10 +230,10 @@ func copyEvents(ctx context.Context, q querier, dst *bolt.Restore, r *Report, o 
 	}
 	rerr := <-read
 	stop(nil)
-	if err == nil {
-		err = rerr
+	if err != nil {
+		return err
 	}
-	return err
+	return rerr
 }
 
 func copyConsumers(ctx context.Context, q querier, dst *bolt.Restore, r *Report, x extras) error {
@@ -275,7 +274,7 @@ func copyConsumers(ctx context.Context, q querier, dst *bolt.Restore, r *Report,
 		if err := dst.Progress(p.Consumer, p.ProgressRecord); err != nil {
 			return err
 		}
-		if err := dst.Extra(bolt.Extra{Bucket: []string{keptBucket, keptProgress}, Key: []byte(p.Consumer), Value: be(p.rowid)}); err != nil {
+		if err := dst.Extra(store.Extra{Bucket: []string{keptBucket, keptProgress}, Key: []byte(p.Consumer), Value: be(p.rowid)}); err != nil {
 			return err
 		}
 		r.Consumers++
@@ -285,7 +284,7 @@ func copyConsumers(ctx context.Context, q querier, dst *bolt.Restore, r *Report,
 
 func keepForExport(ctx context.Context, q querier, dst *bolt.Restore, objects []object) error {
 	for i, o := range objects {
-		if err := dst.Extra(bolt.Extra{Bucket: []string{keptBucket, keptSchema}, Key: be(int64(i)), Value: o.encode()}); err != nil {
+		if err := dst.Extra(store.Extra{Bucket: []string{keptBucket, keptSchema}, Key: be(int64(i)), Value: o.encode()}); err != nil {
 			return err
 		}
 	}
@@ -294,7 +293,7 @@ func keepForExport(ctx context.Context, q querier, dst *bolt.Restore, objects []
 		if err := q.QueryRowContext(ctx, "PRAGMA "+name).Scan(&n); err != nil {
 			return err
 		}
-		if err := dst.Extra(bolt.Extra{Bucket: []string{keptBucket, keptPragma}, Key: []byte(name), Value: be(n)}); err != nil {
+		if err := dst.Extra(store.Extra{Bucket: []string{keptBucket, keptPragma}, Key: []byte(name), Value: be(n)}); err != nil {
 			return err
 		}
 	}

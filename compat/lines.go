@@ -38,9 +38,10 @@ func WriteEvents(ctx context.Context, t *engine.Thread, to io.Writer, f Format, 
 		}
 		return w.write(batch)
 	})
-	if err == nil {
-		err = w.flush()
+	if err != nil {
+		return w.n, err
 	}
+	err = w.flush()
 	return w.n, err
 }
 

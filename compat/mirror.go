@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -12,7 +10,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
-	"thread/internal/store/bolt"
+	"thread/internal/store"
 	"thread/internal/target"
 )
 
@@ -50,7 +48,7 @@ type Mirror struct {
 
 // OpenMirror opens the copy of t at path, and makes it when it is missing. A SQLite
 // file there that is damaged is set aside, under the name path + ".damaged" or, if
-// that is taken, with a number behind it, and the copy is begun anew. Anything else
+// that is taken, with a number behind it, and the copy is begun again. Anything else
 // that is not a mirror of t is refused with ErrNotMirror, and stays as it is; so
 // is a path inside of a thread directory, with target.ErrInThread.
 func OpenMirror(ctx context.Context, t *engine.Thread, path string) (*Mirror, error) {
@@ -106,8 +104,7 @@ func (m *Mirror) open(ctx context.Context) (wrong string, err error) {
 		return "", err
 	}
 	var tables, ours int
-	err = m.conn.QueryRowContext(ctx, `SELECT count(*), total(name = 'mirror_state') FROM sqlite_schema`).Scan(&tables, &ours)
-	if err != nil {
+	if err = m.conn.QueryRowContext(ctx, `SELECT count(*), total(name = 'mirror_state') FROM sqlite_schema`).Scan(&tables, &ours); err != nil {
 		return "", err
 	}
 	if ours == 0 {
@@ -140,12 +137,11 @@ func (m *Mirror) create(ctx context.Context) error {
 }
 
 func (m *Mirror) last(ctx context.Context) (id int64, err error) {
-	err = m.conn.QueryRowContext(ctx, `SELECT last_event_id FROM mirror_state`).Scan(&id)
-	return id, err
+	return id, m.conn.QueryRowContext(ctx, `SELECT last_event_id FROM mirror_state`).Scan(&id)
 }
 
 // Sync copies what is new, in transactions of at most 1000 events, each with the
-// id that it reached, so that it goes on where it ended, however it ended.
+// id that it reached, so that it continues where it ended, however it ended.
 // Subscriptions, progress and the rest follow in the last one. It returns how
 // many events it copied. What it cannot read it notes in mirror_state.
 //
@@ -160,7 +156,7 @@ func (m *Mirror) Sync(ctx context.Context, progress Progress) (n int64, err erro
 		if n += more; !errors.Is(err, errMoved) {
 			break
 		}
-		var wrong string // whoever it was, go on from where that one is, if it is this thread's copy
+		var wrong string // whichever process made it, continue from where that one is, if it is this thread's copy
 		if wrong, err = m.compare(ctx); err == nil && wrong != "" {
 			err = m.rebuild(ctx, wrong, m.open)
 		}
@@ -213,12 +209,13 @@ func (m *Mirror) sync(ctx context.Context, progress Progress) (n int64, err erro
 		}
 		return nil
 	})
-	if err == nil {
-		err = flush()
+	if err != nil {
+		return n, err
 	}
-	if err == nil {
-		err = m.finish(ctx, &snap)
+	if err = flush(); err != nil {
+		return n, err
 	}
+	err = m.finish(ctx, &snap)
 	return n, err
 }
 
@@ -250,7 +247,7 @@ func (m *Mirror) write(ctx context.Context, batch []event.Event, after int64) er
 }
 
 // finish replaces the small tables and says that the mirror has caught up.
-func (m *Mirror) finish(ctx context.Context, snap *bolt.Snapshot) error {
+func (m *Mirror) finish(ctx context.Context, snap *store.Snapshot) error {
 	kept, extras, err := splitExtras(snap)
 	if err != nil {
 		return err

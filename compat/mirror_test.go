@@ -1,4 +1,4 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64))
 
 package compat
 
@@ -52,7 +52,7 @@ func syncOnce(t testing.TB, th *engine.Thread, path string) (n int64, rebuilt st
 	return n, m.Rebuilt
 }
 
-// checkMirror compares the rows of a mirror with those of a fresh export.
+// checkMirror compares the rows of a mirror with the rows of a fresh export.
 func checkMirror(t testing.TB, th *engine.Thread, path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -200,6 +200,21 @@ func TestMirrorRebuilds(t *testing.T) {
 			if aside, err := os.ReadFile(path + ".damaged-2"); err != nil || string(aside) != string(second) {
 				t.Errorf("the second one: %d bytes, want %d: %v", len(aside), len(second), err)
 			}
+			// A third time, it takes the place of the second one.
+			push(t, th, 1)
+			syncOnce(t, th, path)
+			run(`DELETE FROM events WHERE id > 4`)(path)
+			third, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			syncOnce(t, th, path)
+			if aside, err := os.ReadFile(path + ".damaged-2"); err != nil || string(aside) != string(third) {
+				t.Errorf("the third one: %d bytes, want %d: %v", len(aside), len(third), err)
+			}
+			if names, err := filepath.Glob(path + ".damaged-[3-9]*"); err != nil || len(names) > 0 {
+				t.Errorf("%q are left, %v", names, err)
+			}
 		})
 	}
 }
@@ -229,8 +244,8 @@ func tree(t testing.TB, dir string) string {
 	return b.String()
 }
 
-// TestMirrorRefusesOthers: what is no mirror of the thread stays as it is, and
-// nothing is put beside it.
+// TestMirrorRefusesOthers: what is not a mirror of the thread stays as it is, and
+// nothing is put next to it.
 func TestMirrorRefusesOthers(t *testing.T) {
 	ctx := context.Background()
 	th := newThread(t, 5)

@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -32,7 +30,7 @@ func (m *Mirror) compare(ctx context.Context) (wrong string, err error) {
 	case errors.Is(err, sql.ErrNoRows):
 		return "the events are gone", nil
 	case err != nil && resultCode(err) == 0:
-		return "the newest event is no event", nil
+		return "the newest event is not an event", nil
 	case err != nil:
 		return "", err
 	case newest.ID != last:

@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -14,7 +12,7 @@ import (
 	"thread/internal/target"
 )
 
-// companions are what SQLite puts beside a file.
+// companions are what SQLite puts next to a file.
 var companions = []string{"-wal", "-shm", "-journal"}
 
 // mirrorFile is the SQLite file of a mirror.
@@ -25,7 +23,7 @@ type mirrorFile struct {
 	// anything says that whatever file has the name is a mirror, if a damaged one.
 	anything bool
 
-	// Rebuilt says why the copy was begun anew, "" when it was not. Aside is the
+	// Rebuilt says why the copy was begun again, "" when it was not. Aside is the
 	// name that the damaged one has now, "" when there was none.
 	Rebuilt, Aside string
 }
@@ -42,7 +40,7 @@ func (m *mirrorFile) leftOver(err error) bool {
 }
 
 // behindLinks returns the absolute path of a file: a link stands for what is behind it,
-// as SQLite's own files are beside that.
+// as SQLite's own files are next to that.
 func behindLinks(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -90,7 +88,7 @@ func (m *mirrorFile) Close() error {
 	return err
 }
 
-// rebuild begins the copy anew. open connects to it and says what is wrong with it.
+// rebuild begins the copy again. open connects to it and says what is wrong with it.
 func (m *mirrorFile) rebuild(ctx context.Context, why string, open func(context.Context) (string, error)) error {
 	if err := m.Close(); err != nil {
 		return err
@@ -107,7 +105,7 @@ func (m *mirrorFile) rebuild(ctx context.Context, why string, open func(context.
 	return err
 }
 
-// setAside gives the damaged file another name, with what SQLite has beside it. It
+// setAside gives the damaged file another name, with what SQLite has next to it. It
 // returns the name, "" when there is no such file.
 func (m *mirrorFile) setAside() (aside string, err error) {
 	found, err := m.find()
@@ -122,7 +120,10 @@ func (m *mirrorFile) setAside() (aside string, err error) {
 	}
 	for n := 1; ; n++ {
 		if aside = m.path + ".damaged"; n > 1 {
-			aside = fmt.Sprintf("%s-%d", aside, n)
+			aside += "-2"
+			if err := m.dropAside(files); err != nil { // the first one stays
+				return "", err
+			}
 		}
 		if slices.ContainsFunc(files, taken) {
 			continue
@@ -142,8 +143,25 @@ func (m *mirrorFile) setAside() (aside string, err error) {
 	}
 }
 
+// dropAside removes the damaged files that were set aside after the first one.
+func (m *mirrorFile) dropAside(suffixes []string) error {
+	for n := 2; ; n++ {
+		found := false
+		for _, suffix := range suffixes {
+			err := os.Remove(fmt.Sprintf("%s.damaged-%d%s", m.path, n, suffix))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			found = found || err == nil
+		}
+		if !found {
+			return nil
+		}
+	}
+}
+
 // find reports whether there is a SQLite file at the path. It returns ErrNotMirror
-// for anything else in its place, or in that of a file that SQLite keeps beside it.
+// for anything else in its place, or in place of a file that SQLite keeps next to it.
 func (m *mirrorFile) find() (found bool, err error) {
 	_, err = os.Lstat(m.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -225,7 +243,7 @@ func (m *mirrorFile) checkpoint(ctx context.Context) error {
 }
 
 // make makes an empty copy with what create puts into it, which gets its name when it
-// is complete. Somebody else may have made one by then.
+// is complete. Another process may have made one by then.
 func (m *mirrorFile) make(ctx context.Context, create func(context.Context) error) error {
 	f, err := os.CreateTemp(filepath.Dir(m.path), filepath.Base(m.path)+".*.new")
 	if err != nil {

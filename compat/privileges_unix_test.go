@@ -1,4 +1,4 @@
-//go:build unix && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64)))
+//go:build unix && ((linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)))
 
 package compat
 
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// dropPrivileges makes cmd run as nobody if this process is root, for whom no
+// dropPrivileges makes cmd run as an account without rights if this process is root, for whom no
 // directory is read-only.
 func dropPrivileges(t *testing.T, cmd *exec.Cmd, dir string) {
 	if os.Geteuid() != 0 {

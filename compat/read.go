@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -9,7 +7,6 @@ import (
 
 	"thread/event"
 	"thread/internal/store"
-	"thread/internal/store/bolt"
 )
 
 // cell is a value of a column with its storage class (sqlite.org/datatype3.html).
@@ -144,7 +141,7 @@ func readSubscriptions(ctx context.Context, q querier, r *Report) (list []subscr
 }
 
 type progress struct {
-	bolt.ConsumerProgress
+	store.ConsumerProgress
 	rowid int64
 }
 

@@ -1,4 +1,4 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
+//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64))
 
 package compat
 
@@ -107,7 +107,7 @@ func genOptional(t *rapid.T, label string) any {
 	return genText.Draw(t, label)
 }
 
-// quickly lets a test make so many checks where -rapid.checks is not given.
+// quickly lets a test make that many checks where -rapid.checks is not given.
 func quickly(t *testing.T, n int) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")

@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -153,7 +151,7 @@ func checkTable(ctx context.Context, q querier, o object, r *Report) (ok bool, e
 	}
 	words := strings.ToUpper(o.sql)
 	if strings.Contains(words, "COLLATE") {
-		r.fault(o.name, "", "a column has a collation of its own")
+		r.fault(o.name, "", "a column declares a collation")
 	}
 	if o.name == "events" && !strings.Contains(words, "AUTOINCREMENT") {
 		r.fault(o.name, "", "id is not AUTOINCREMENT")

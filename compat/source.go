@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -79,8 +77,8 @@ func checkSource(path string) error {
 }
 
 // openSource begins a read transaction, so that all that follows sees one moment
-// while other programs go on writing. Where SQLite cannot make the files that it
-// needs beside a WAL, the database is read without locks if there is nothing to
+// while other programs continue writing. Where SQLite cannot make the files that it
+// needs next to a WAL, the database is read without locks if there is nothing to
 // recover, and from a copy otherwise.
 func openSource(ctx context.Context, path string) (*source, error) {
 	if err := checkSource(path); err != nil {
@@ -112,10 +110,10 @@ func openExclusive(ctx context.Context, path string) (*source, error) {
 	}
 	// SQLite would open a file that cannot be written for reading.
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err == nil {
-		err = f.Close()
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = f.Close(); err != nil {
 		return nil, err
 	}
 	s := &source{path: path}
@@ -216,7 +214,7 @@ func (s *source) close() error {
 	}
 	if s.tidy {
 		// A connection that only reads leaves -wal and -shm behind. One that may
-		// write removes them, if nobody else has the file open.
+		// write removes them, if no other process has the file open.
 		ctx := context.Background()
 		if db, conn, cerr := connect(ctx, s.path, "mode=rw"); cerr == nil {
 			var n int64

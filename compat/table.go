@@ -1,5 +1,3 @@
-//go:build (linux && (386 || amd64 || arm || arm64 || loong64 || ppc64le || riscv64 || s390x)) || (darwin && (amd64 || arm64)) || (freebsd && (amd64 || arm64)) || (netbsd && amd64) || (openbsd && (amd64 || arm64)) || (windows && (386 || amd64 || arm64))
-
 package compat
 
 import (
@@ -24,6 +22,7 @@ type Table struct {
 	path    string
 	name    string // quoted
 	columns []string
+	after   *int64 // the last row that Pending returned
 }
 
 // OpenTable opens a table in the SQLite file at path, which must have the columns
@@ -41,7 +40,7 @@ func OpenTable(ctx context.Context, path, name string, need ...string) (*Table, 
 	}
 	db, conn, err := connect(ctx, path, "_txlock=immediate")
 	if err != nil {
-		return nil, err
+		return nil, (&Table{path: path}).fail(err)
 	}
 	t := &Table{db: db, conn: conn, path: path, name: quoteName(name)}
 	if err := t.look(ctx, name, need); err != nil {
@@ -94,14 +93,20 @@ func (t *Table) look(ctx context.Context, name string, need []string) error {
 // Has reports whether there is a column of that name.
 func (t *Table) Has(column string) bool { return slices.Contains(t.columns, column) }
 
-// Pending returns the first rows that are pending, in the order in which they were
-// inserted, at most limit.
+// Rewind implements apptable.Table.
+func (t *Table) Rewind() { t.after = nil }
+
+// Pending implements apptable.Table.
 func (t *Table) Pending(ctx context.Context, limit int) ([]apptable.Row, error) {
 	var names []string
 	for _, column := range t.columns {
 		names = append(names, quoteName(column))
 	}
-	rows, err := t.conn.QueryContext(ctx, "SELECT rowid, "+strings.Join(names, ", ")+" FROM "+t.name+" WHERE status = 'pending' ORDER BY rowid LIMIT ?", limit)
+	where, args := " WHERE status = 'pending'", []any{limit}
+	if t.after != nil {
+		where, args = where+" AND rowid > ?", []any{*t.after, limit}
+	}
+	rows, err := t.conn.QueryContext(ctx, "SELECT rowid, "+strings.Join(names, ", ")+" FROM "+t.name+where+" ORDER BY rowid LIMIT ?", args...)
 	if err != nil {
 		return nil, t.fail(err)
 	}
@@ -124,39 +129,86 @@ func (t *Table) Pending(ctx context.Context, limit int) ([]apptable.Row, error) 
 			row.Values[column] = values[i]
 		}
 		row.Name, row.Place = strconv.FormatInt(id, 10), id
-		list = append(list, row)
+		list, t.after = append(list, row), &id
 	}
 	return list, t.fail(rows.Err())
 }
 
-// Mark gives rows that are still pending their new status, in one durable
-// transaction. A row that the application has changed or replaced meanwhile is left
-// alone: its event_id must be the same. Mark returns how many rows it changed.
-func (t *Table) Mark(ctx context.Context, marks []apptable.Mark) (n int64, err error) {
-	tx, err := t.conn.BeginTx(ctx, nil)
-	if err != nil {
-		return 0, t.fail(err)
+// Mark implements apptable.Table. A row that the application has changed or replaced
+// meanwhile is left alone: its event_id must be the same.
+func (t *Table) Mark(ctx context.Context, marks []apptable.Mark, trial bool) ([]error, error) {
+	refused := make([]error, len(marks))
+	for {
+		tx, err := t.conn.BeginTx(ctx, nil)
+		if err != nil {
+			return nil, t.fail(err)
+		}
+		undone, err := t.markAll(ctx, tx, marks, refused)
+		switch {
+		case err != nil:
+			return nil, errors.Join(t.fail(err), ended(tx.Rollback()))
+		case undone: // by a trigger that rolls back all: once more, without its row
+			_ = tx.Rollback()
+		case trial:
+			return refused, t.fail(tx.Rollback())
+		default:
+			return refused, t.fail(tx.Commit())
+		}
 	}
-	for _, m := range marks {
-		query, args := "UPDATE "+t.name+" SET status = ?", []any{m.Status}
-		if m.Error != "" && t.Has("error") {
-			query, args = query+", error = ?", append(args, m.Error)
+}
+
+// markAll marks the rows that are not refused yet. It reports whether a row has rolled back the
+// whole transaction.
+func (t *Table) markAll(ctx context.Context, tx *sql.Tx, marks []apptable.Mark, refused []error) (undone bool, err error) {
+	for i, m := range marks {
+		if refused[i] != nil {
+			continue
 		}
-		query, args = query+" WHERE rowid = ? AND status = 'pending'", append(args, m.Row.Place)
-		if t.Has("event_id") {
-			query, args = query+" AND event_id IS ?", append(args, m.Row.Values["event_id"])
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT mark"); err != nil {
+			return false, err
 		}
-		result, err := tx.ExecContext(ctx, query, args...)
-		var changed int64
-		if err == nil {
-			changed, err = result.RowsAffected()
+		err := t.mark(ctx, tx, m)
+		end := "RELEASE mark"
+		if code := resultCode(err); err != nil && code != codeError && code != codeConstraint && !errors.Is(err, apptable.ErrPending) {
+			return false, err
 		}
 		if err != nil {
-			return 0, errors.Join(t.fail(err), tx.Rollback())
+			refused[i], end = err, "ROLLBACK TO mark; RELEASE mark"
 		}
-		n += changed
+		if _, err := tx.ExecContext(ctx, end); err != nil && refused[i] == nil {
+			return false, err
+		} else if err != nil {
+			return true, nil
+		}
 	}
-	return n, t.fail(tx.Commit())
+	return false, nil
+}
+
+func (t *Table) mark(ctx context.Context, tx *sql.Tx, m apptable.Mark) error {
+	set, where := " SET status = ?", " WHERE rowid = ? AND status = 'pending'"
+	to, at := []any{m.Status}, []any{m.Row.Place}
+	if m.Error != "" && t.Has("error") {
+		set, to = set+", error = ?", append(to, m.Error)
+	}
+	if t.Has("event_id") {
+		where, at = where+" AND event_id IS ?", append(at, m.Row.Values["event_id"])
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE "+t.name+set+where, append(to, at...)...); err != nil {
+		return err
+	}
+	var left int64
+	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM "+t.name+where, at...).Scan(&left); err != nil || left == 0 {
+		return err
+	}
+	return apptable.ErrPending
+}
+
+// ended returns nil for a transaction that SQLite has ended itself.
+func ended(err error) error {
+	if resultCode(err) == codeError {
+		return nil
+	}
+	return err
 }
 
 // Close closes the file.

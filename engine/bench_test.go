@@ -96,7 +96,7 @@ func BenchmarkPeek(b *testing.B) {
 	})
 }
 
-// BenchmarkManySeries is a page of 100 where every event is of a series of its own,
+// BenchmarkManySeries is a page of 100 where every event is of a separate series,
 // and what 20 consumers have not read.
 func BenchmarkManySeries(b *testing.B) {
 	dir := filepath.Join(b.TempDir(), "t")

@@ -13,17 +13,17 @@ import (
 // A checked record says that no event in (from, to] matches a filter. It saves
 // dispatch from reading the same events again and again for a filter on content;
 // without it, everything is the same but slower. It is valid if and only if its
-// length and crc fit and the hash is that of the consumer's filter:
+// length and crc fit and the hash is the hash of the consumer's filter:
 //
 //	hash  8  FNV-64a of filter.Version as one byte and the filter's text
 //	from  8
 //	to    8
 //	crc   4
 //
-// The key is that of the subscription, the table "checked", which older
+// The key is the key of the subscription, the table "checked", which older
 // directories do not have. What was checked by a program to which filters mean
 // something else does not count, as its hash is another. The table's sequence is
-// the Version of its records: those of another are deleted before one is stored.
+// the Version of its records: records of another version are deleted before one is stored.
 
 // rememberAfter is how many events searches must have read together to be worth the
 // two syncs of remembering them, and rememberEach how many one of them must have.
@@ -67,7 +67,7 @@ func (tx *Tx) checkedUpTo(s *store.Subscription, from int64) int64 {
 }
 
 // rememberChecked stores how far the searches got that took long. It is advice, so
-// failing is no harm.
+// failing is harmless.
 func (t *Thread) rememberChecked(ctx context.Context, searches []*dueSearch) {
 	var long []*dueSearch
 	all := 0

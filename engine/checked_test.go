@@ -15,7 +15,7 @@ import (
 
 // TestCheckedVersion: what a program remembers of events that it passed over does
 // not count for one to which filters mean something else, and neither does what
-// programs remembered before there was a version. Such records are swept.
+// programs remembered before there was a version. These records are swept.
 func TestCheckedVersion(t *testing.T) {
 	th, err := Init(filepath.Join(t.TempDir(), "inbox"))
 	if err != nil {

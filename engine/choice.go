@@ -50,7 +50,7 @@ func (l *choice) view(ctx context.Context) (ready bool, err error) {
 }
 
 // choose returns what is to be given out next, nothing when there is nothing or
-// when the time for a search is over and done is not set. It writes nothing.
+// when the time for a search has ended and done is not set. It writes nothing.
 func (l *choice) choose(tx *Tx, state *store.Delivery) (Delivery, error) {
 	l.notBefore, l.done = time.Time{}, false
 	s, err := tx.subscription(l.feed.consumer)

@@ -94,7 +94,7 @@ func TestScheduleClockAhead(t *testing.T) {
 }
 
 // TestScheduleSmallSetBack: a clock that is corrected by a little repeats no time
-// of day, and an interval goes on.
+// of day, and an interval continues.
 func TestScheduleSmallSetBack(t *testing.T) {
 	l := newLater(t)
 	l.now = time.Date(2026, 3, 18, 8, 59, 0, 0, time.Local)
@@ -156,7 +156,7 @@ func TestScheduleClockNotSet(t *testing.T) {
 	}
 }
 
-// TestReplanInPieces: more than one transaction plans anew is planned by the next.
+// TestReplanInPieces: more than one transaction plans again is planned by the next.
 func TestReplanInPieces(t *testing.T) {
 	const n = maxReplanned + 2
 	draft := event.Draft{Source: "s", Type: "t"}
@@ -231,6 +231,7 @@ func TestFeedClockAhead(t *testing.T) {
 	if err != nil || info.Subscriptions[0].NextAt.After(*now) {
 		t.Errorf("next at %v, %v, now %v", info.Subscriptions[0].NextAt, err, *now)
 	}
+	killFeeds(th)
 	f := th.Feed("c", policy)
 	fail(th, f) // at once
 	d, err := f.Next(ctx, nil)

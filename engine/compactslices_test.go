@@ -140,7 +140,7 @@ func same(t *testing.T, both [2]*Thread) (of [][2]string) {
 				if from := bolt.Raw(tx.s).Bucket(name); from != nil {
 					_ = from.ForEach(func(k, v []byte) error {
 						if n >= len(names)-2 {
-							v = nil // a series that was gone for a time has another number, and types are numbered anew
+							v = nil // a series that was gone for a time has another number, and types are numbered again
 						}
 						fmt.Fprintf(&b, "%x %x\n", k, v)
 						return nil

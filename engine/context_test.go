@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/store"
 	"thread/internal/store/bolt"
 )
 
@@ -19,7 +20,7 @@ import (
 type call struct {
 	name string
 	do   func(ctx context.Context, th *Thread) error
-	// asks is how often, at least, the context is looked at beside 5,000 events: 0
+	// asks is how often, at least, the context is looked at next to 5,000 events: 0
 	// for what is short.
 	asks int
 }
@@ -57,6 +58,9 @@ func calls(t *testing.T) []call {
 			return nil
 		}, 0},
 		{"Counts", func(ctx context.Context, th *Thread) error { _, err := th.Counts(ctx, Query{}); return err }, 4},
+		{"EachCount", func(ctx context.Context, th *Thread) error {
+			return th.EachCount(ctx, Query{}, func(*Series, int64) {})
+		}, 4},
 		{"DelayFor", func(ctx context.Context, th *Thread) error { _, _, err := th.DelayFor(ctx, d, time.Hour); return err }, 0},
 		{"DelayUntil", func(ctx context.Context, th *Thread) error {
 			_, _, err := th.DelayUntil(ctx, d, time.Now().Add(time.Hour))
@@ -77,16 +81,21 @@ func calls(t *testing.T) []call {
 		{"ParallelFeed.Step", func(ctx context.Context, th *Thread) error {
 			f, err := th.ParallelFeed("c", ParallelPolicy{})
 			if err == nil {
+				defer f.Close()
 				_, err = f.Step(ctx, Step{Begin: 1})
 			}
 			return err
 		}, 0},
 		{"Feed.Next", func(ctx context.Context, th *Thread) error {
-			_, err := th.Feed("none", Policy{}).Next(ctx, nil)
+			f := th.Feed("none", Policy{})
+			defer f.Close()
+			_, err := f.Next(ctx, nil)
 			return err
 		}, 4},
 		{"Feed.Settle", func(ctx context.Context, th *Thread) error {
-			_, err := th.Feed("c", Policy{}).Settle(ctx, Result{})
+			f := th.Feed("c", Policy{})
+			defer f.Close()
+			_, err := f.Settle(ctx, Result{})
 			return err
 		}, 0},
 		{"Follow", func(ctx context.Context, th *Thread) error { return last(th.Follow(ctx, 0, "type = 't'")) }, 0}, // it does not end by itself
@@ -148,7 +157,7 @@ func calls(t *testing.T) []call {
 		{"RetryDead", func(ctx context.Context, th *Thread) error { _, err := th.RetryDead(ctx, nil); return err }, 0},
 		{"Schedules", func(ctx context.Context, th *Thread) error { _, err := th.Schedules(ctx); return err }, 0},
 		{"Seek", func(ctx context.Context, th *Thread) error { return th.Seek(ctx, "c", 1) }, 0},
-		{"Snapshot", func(ctx context.Context, th *Thread) error { _, err := bolt.TakeSnapshot(ctx, dirOf(th)); return err }, 0},
+		{"Snapshot", func(ctx context.Context, th *Thread) error { _, err := store.TakeSnapshot(ctx, dirOf(th)); return err }, 0},
 		{"Subscribe", func(ctx context.Context, th *Thread) error {
 			return th.Subscribe(ctx, Subscription{Consumer: "new", Handler: "true"})
 		}, 0},
@@ -224,7 +233,7 @@ func TestCanceled(t *testing.T) {
 // everything is what a thread holds.
 func everything(t *testing.T, th *Thread) any {
 	t.Helper()
-	s, err := bolt.TakeSnapshot(ctx, dirOf(th))
+	s, err := store.TakeSnapshot(ctx, dirOf(th))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +260,7 @@ func forgetChecked(tx *Tx) error {
 	return bolt.Raw(tx.s).DeleteBucket(bucketChecked)
 }
 
-// counting ends when it has been asked for its error so many times.
+// counting ends when it has been asked for its error that many times.
 type counting struct {
 	context.Context
 	mu    sync.Mutex

@@ -139,7 +139,7 @@ type letterWalk struct {
 	q      DeadLetterQuery
 	f      *filter.Filter
 	prefix []byte
-	next   []byte // the key to go on with
+	next   []byte // the key to continue with
 	done   bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"thread/internal/store"
 )
 
-// Duplicate is a draft that was not stored, because its dedupe key is that of an
+// Duplicate is a draft that was not stored, because its dedupe key is the key of an
 // event that is.
 type Duplicate struct {
 	Index int64 // of the draft, from 0
@@ -32,7 +32,7 @@ func window(d *event.Draft) int64 {
 }
 
 // pushOnce pushes a draft that may have a dedupe key. When the key counts, nothing is
-// stored, and of e only the id is set, that of the event that has it.
+// stored, and of e only the id is set, the id of the event that has it.
 func (tx *Tx) pushOnce(d *event.Draft, createdAt string) (e event.Event, duplicate bool, err error) {
 	tx.pushes = true
 	if d.DedupeKey == "" {
@@ -61,7 +61,7 @@ func counts(r *store.KeyRecord, age, window int64) bool {
 }
 
 // firstWith returns the event that has d's key, if the key counts: neither the
-// window with which it was stored nor that of d is over.
+// window with which it was stored nor d's window has ended.
 func (tx *Tx) firstWith(d *event.Draft) (id int64, ok bool, err error) {
 	key := store.DedupeKey(d.DedupeKey)
 	v, err := tx.s.Get(store.Dedupe, key)
@@ -77,6 +77,27 @@ func (tx *Tx) firstWith(d *event.Draft) (id int64, ok bool, err error) {
 	}
 	age := tx.now().UnixMilli() - r.StoredAt
 	return r.ID, counts(&r, age, window(d)), nil
+}
+
+// ForgetKey lets the next event with that dedupe key be stored, whatever is left of the
+// key's window. The event that was stored with it stays. Without that key it does nothing.
+func (tx *Tx) ForgetKey(dedupeKey string) error {
+	if !tx.s.Writable() {
+		return errReadOnly
+	}
+	key := store.DedupeKey(dedupeKey)
+	v, err := tx.s.Get(store.Dedupe, key)
+	if v == nil || err != nil {
+		return err
+	}
+	r, err := store.DecodeKeyRecord(key, v)
+	if err != nil {
+		return err
+	}
+	if err := tx.s.Delete(store.DedupeExpiry, r.ExpiryKey()); err != nil {
+		return err
+	}
+	return tx.s.Delete(store.Dedupe, key)
 }
 
 // keepKey stores d's key for the new event id, in place of one that does not
@@ -119,7 +140,7 @@ func (tx *Tx) putKey(r *store.KeyRecord, key []byte) error {
 }
 
 // sweepAtLeast is how many expired keys a transaction that pushes may delete
-// beside two for every key that it adds: so the table shrinks, and no push has
+// next to two for every key that it adds: so the table shrinks, and no push has
 // much to do.
 const sweepAtLeast = 64
 
@@ -164,12 +185,15 @@ func (tx *Tx) dropKeys(which func(at, id int64) (drop, more bool), n int, restor
 			return 0, err
 		}
 		r, err := store.DecodeKeyRecord(e.key, v)
-		if err == nil {
-			err = tx.s.Delete(store.DedupeExpiry, e.at)
+		if err != nil {
+			return 0, err
 		}
-		if err == nil && restore && r.Before != nil {
+		if err := tx.s.Delete(store.DedupeExpiry, e.at); err != nil {
+			return 0, err
+		}
+		if restore && r.Before != nil {
 			err = tx.putKey(r.Before, e.key)
-		} else if err == nil {
+		} else {
 			err = tx.s.Delete(store.Dedupe, e.key)
 		}
 		if err != nil {

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
 	"thread/event"
+	"thread/index"
 	"thread/internal/store/bolt"
 )
 
@@ -129,6 +129,19 @@ func (m *keyModel) Cut(t *rapid.T) {
 	m.written()
 }
 
+// Forget takes a key away, also one that nothing has.
+func (m *keyModel) Forget(t *rapid.T) {
+	d := someKeyed(t, 20)
+	m.written()
+	if err := m.th.Update(ctx, func(tx *Tx) error { return tx.ForgetKey(d.DedupeKey) }); err != nil {
+		t.Fatal(err)
+	}
+	delete(m.keys, d.DedupeKey)
+	if err := m.th.View(ctx, func(tx *Tx) error { return tx.ForgetKey(d.DedupeKey) }); err != errReadOnly {
+		t.Fatal(err)
+	}
+}
+
 func (m *keyModel) Wait(t *rapid.T) {
 	m.now = m.now.Add(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, 25 * time.Hour, -time.Second, -30 * time.Second, -time.Hour, -365 * 24 * time.Hour, 365 * 24 * time.Hour}).Draw(t, "wait"))
 }
@@ -152,7 +165,7 @@ func (m *keyModel) Check(t *rapid.T) {
 	}
 }
 
-func count(b *bbolt.Bucket) (n int) {
+func count(b *index.Bucket) (n int) {
 	b.ForEach(func(_, _ []byte) error { n++; return nil })
 	return n
 }
@@ -178,13 +191,13 @@ func TestDedupeModel(t *testing.T) {
 		}
 		m.open(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"push": m.Push, "all": m.PushAll, "batch": m.PushBatch, "cut": m.Cut, "wait": m.Wait, "reopen": m.open, "": m.Check,
+			"push": m.Push, "all": m.PushAll, "batch": m.PushBatch, "cut": m.Cut, "forget": m.Forget, "wait": m.Wait, "reopen": m.open, "": m.Check,
 		})
 	})
 }
 
 // Expired keys go by pushing alone, whether or not the pushes have keys, and
-// whoever pushes.
+// the process that pushes.
 func TestExpiredKeysAreSwept(t *testing.T) {
 	plain := event.Draft{Source: "s", Type: "t"}
 	for name, push := range map[string]func(th *Thread) error{

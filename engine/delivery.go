@@ -21,7 +21,7 @@ func (tx *Tx) putDelivery(consumer string, d *store.Delivery) error {
 	return tx.s.Put(store.Deliveries, key, d.Encode(key))
 }
 
-// forgetDelivery makes the result of a delivery that is out unwanted, and what
+// forgetDelivery makes the result of a delivery that is in flight unwanted, and what
 // was known of failing events void: the consumer's position was moved by hand.
 func (tx *Tx) forgetDelivery(consumer string) error {
 	d, err := tx.delivery(consumer)
@@ -64,7 +64,7 @@ func failuresOf(d *store.Delivery, id int64) store.Failures {
 type Policy struct {
 	Limit       int64 // events in one delivery; less than 1 is 1
 	MaxAttempts int64 // counted attempts until an event becomes a dead letter; less than 1 is 1
-	// Backoff returns the wait after the n-th failure in a row, n from 1; nil is no
+	// Backoff returns the wait after the n-th failure in a row, n from 1; nil is not a
 	// wait.
 	Backoff func(n int64) time.Duration
 	// Unordered gives out what is due first, and lets nothing wait for an event that
@@ -72,7 +72,7 @@ type Policy struct {
 	Unordered bool
 	// AtOnce is asked about a delivery of a single event in the transaction that has begun
 	// it. With true the event succeeds there and then, as if it had been given out and its
-	// result were Succeeded, and the search goes on: up to a hundred events share a commit. Its
+	// result were Succeeded, and the search continues: up to a hundred events share a commit. Its
 	// error rolls that back. May be nil.
 	AtOnce func(tx *Tx, d *Delivery) (bool, error)
 	// OnSettled is called in the transaction that stores a result, also one of another
@@ -116,7 +116,7 @@ const (
 	diedOut // the event is a dead letter
 )
 
-// settle stores the result of the delivery that is out.
+// settle stores the result of the delivery that is in flight.
 func (tx *Tx) settle(consumer string, p *Policy, d *store.Delivery, ids []int64, r Result) (outcome, error) {
 	if d.Retry == 1 {
 		return tx.settleRetry(consumer, p, d, r)
@@ -160,7 +160,7 @@ func (tx *Tx) settle(consumer string, p *Policy, d *store.Delivery, ids []int64,
 }
 
 // passOver moves progress to id and forgets the letters of the events that were
-// delivered: progress was moved back before, and these have come again.
+// delivered: progress was moved back before, and these were redelivered.
 func (tx *Tx) passOver(consumer string, d *store.Delivery, id int64, ids []int64) error {
 	if d.Suspect <= id {
 		d.Suspect = 0
@@ -193,7 +193,7 @@ func (tx *Tx) putDead(consumer string, id int64, l store.Failures) error {
 }
 
 // settleRetry is settle for a dead letter that was sent back. While it waits,
-// other events go on.
+// other events continue.
 func (tx *Tx) settleRetry(consumer string, p *Policy, d *store.Delivery, r Result) (outcome, error) {
 	d.Count, d.Retry = 0, 0
 	key := store.LetterKey(consumer, d.First)

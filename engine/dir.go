@@ -23,7 +23,7 @@ func Init(dir string, opts ...Option) (*Thread, error) {
 
 // Open returns a handle on the thread directory dir.
 //
-// Open returns [ErrNotThread] when dir is no directory or has no events.db;
+// Open returns [ErrNotThread] when dir is not a directory or has no events.db;
 // [ErrSQLite], [ErrNotDatabase] ([ErrEmpty] for an empty file), [ErrByteOrder] or
 // [ErrCorrupt] when events.db is not a thread's database; and [ErrNetwork]. Errors
 // that show only inside the database, such as [ErrNewerFormat], come from the first
@@ -69,7 +69,7 @@ func Destroy(dir string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("%w: %s is a symbolic link", ErrNotDir, abs)
 	}
-	// The database goes first: half a deleted directory is no thread.
+	// The database goes first: half a deleted directory is not a thread.
 	if err := os.Remove(filepath.Join(abs, bolt.DatabaseName)); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (t *Thread) Due(ctx context.Context) ([]Due, error) {
 	searches, err := t.searchDue(ctx, func(tx *Tx) (searches []*dueSearch, err error) {
 		list, err := tx.subscriptionList()
 		for _, s := range list {
-			if !s.Pull { // nothing is started for such a one
+			if !s.Pull { // nothing is started for that one
 				searches = append(searches, &dueSearch{sub: s})
 			}
 		}
@@ -58,7 +58,7 @@ func (t *Thread) DueFor(ctx context.Context, consumer string, after int64) (Due,
 }
 
 // dueSearch is the search for a consumer's first unread event. It goes in slices,
-// so that writers get their turn beside it.
+// so that writers get their turn next to it.
 type dueSearch struct {
 	sub   *store.Subscription
 	after int64 // ids up to this one do not interest
@@ -80,6 +80,10 @@ func (t *Thread) searchDue(ctx context.Context, list func(tx *Tx) ([]*dueSearch,
 					return err
 				}
 				todo, listed = searches, true
+			}
+			if ahead, ok := tx.s.(store.Ahead); ok {
+				todo, err = tx.rounds(ahead, todo)
+				return err
 			}
 			for first := true; len(todo) > 0 && (first || !tx.s.Yield()); first = false {
 				l := todo[0]
@@ -105,6 +109,51 @@ func (t *Thread) searchDue(ctx context.Context, list func(tx *Tx) ([]*dueSearch,
 	return searches, nil
 }
 
+// mostAbreast bounds the memory of searches that continue side by side.
+const mostAbreast = 512
+
+// rounds searches for many consumers side by side, so that what a store reads for all of them
+// at once is one way to a server, and not one for each. It returns those that have not ended
+// when the slice ends.
+func (tx *Tx) rounds(ahead store.Ahead, todo []*dueSearch) ([]*dueSearch, error) {
+	for first := true; len(todo) > 0 && (first || !tx.s.Yield()); first = false {
+		n := min(len(todo), mostAbreast)
+		left, err := tx.round(ahead, todo[:n])
+		if err != nil {
+			return todo, err
+		}
+		todo = append(left, todo[n:]...)
+	}
+	return todo, nil
+}
+
+func (tx *Tx) round(ahead store.Ahead, all []*dueSearch) (left []*dueSearch, err error) {
+	var searching []*dueSearch
+	var scans []store.Scan
+	for _, l := range all {
+		done, err := l.begin(tx, nil)
+		if err != nil {
+			return nil, err
+		}
+		if !done {
+			searching, scans = append(searching, l), append(scans, l.scan(tx.Head()))
+		}
+	}
+	if err := ahead.ReadAhead(scans); err != nil {
+		return nil, err
+	}
+	for _, l := range searching {
+		done, err := l.search(tx)
+		if err != nil {
+			return nil, err
+		}
+		if !done {
+			left = append(left, l)
+		}
+	}
+	return left, nil
+}
+
 // due is a whole search in this transaction.
 func (tx *Tx) due(s *store.Subscription, after int64) (Due, error) {
 	l := &dueSearch{sub: s, after: after}
@@ -118,8 +167,17 @@ func (tx *Tx) due(s *store.Subscription, after int64) (Due, error) {
 	}
 }
 
-// step searches on for a while. Progress may have moved since the last step.
+// step searches on for a while.
 func (l *dueSearch) step(tx *Tx, spare *store.Selection) (done bool, err error) {
+	if done, err = l.begin(tx, spare); done || err != nil {
+		return done, err
+	}
+	return l.search(tx)
+}
+
+// begin comes before each part of the search, because progress may have moved since the last
+// one. It ends the search where no event has to be looked at.
+func (l *dueSearch) begin(tx *Tx, spare *store.Selection) (done bool, err error) {
 	head := tx.s.State().Head
 	l.due = Due{Subscription: subscriptionOf(l.sub), Newest: head}
 	if l.due.Progress, _, err = tx.Progress(l.sub.Consumer); err != nil {
@@ -155,9 +213,12 @@ func (l *dueSearch) step(tx *Tx, spare *store.Selection) (done bool, err error) 
 		}
 	}
 	l.reading.after = max(l.reading.after, after)
-	if l.skip, err = tx.settledOf(l.sub.Consumer, l.due.Progress.From()); err != nil {
-		return false, err
-	}
+	l.skip, err = tx.settledOf(l.sub.Consumer, l.due.Progress.From())
+	return false, err
+}
+
+func (l *dueSearch) search(tx *Tx) (done bool, err error) {
+	head := tx.s.State().Head
 	l.reading.after, err = tx.s.Scan(l.scan(head), func(id int64) (bool, error) {
 		if _, settled := l.skip.find(id); settled {
 			return true, nil

@@ -10,7 +10,7 @@
 //
 //	event         what was pushed: an id, a time, source, type, subtype and content
 //	series        all events of one source, type and subtype
-//	consumer      a name under which events are processed, with a filter of its own
+//	consumer      a name under which events are processed, with a separate filter
 //	progress      the id up to which a consumer has processed everything: last acked
 //	delivery      events handed to a consumer once, which ends with a result
 //	dead letter   an event that failed for a consumer as often as its policy allows
@@ -64,8 +64,10 @@ type Thread struct {
 	url       string // "": a directory
 	s         store.Store
 	now       func() time.Time
-	onRelease func(source string) // nil: nobody
+	onRelease func(source string) // nil: none
 	quiet     bool                // reads release nothing
+	feeds     *feedLocks
+	counts    *lastCounts
 }
 
 // Option configures a handle.
@@ -85,7 +87,7 @@ func WithLockWait(d time.Duration) Option { return func(o *options) { o.LockTime
 const clockSkew = 5 * time.Minute
 
 // WithClock sets the clock that stamps events and progress, and decides which
-// scheduled events are due, whether the back-off of a failed event is over, and whether
+// scheduled events are due, whether the back-off of a failed event has ended, and whether
 // a dedupe key has expired. No other decision depends on it. A clock that was ahead for
 // a time makes nothing wait longer than was asked for, and keeps nothing from being
 // stored.
@@ -110,7 +112,7 @@ func WithFileCheck(fn func(os.FileInfo) error) Option {
 // handle that a long-lived program asks often. The handle then holds up to five open
 // files between calls, and after a [Thread.Compact] by another process the space of the
 // old file until its next call; [Thread.Close] closes them, as does the collector for a
-// handle that nobody has any more. It does nothing on Windows, on 32-bit systems and with
+// handle that no caller has any more. It does nothing on Windows, on 32-bit systems and with
 // [WithNetworkMount].
 func WithKeepOpen() Option { return func(o *options) { o.KeepOpen = true } }
 
@@ -127,7 +129,7 @@ func newThread(open func(o bolt.Options) (*bolt.Store, error), opts []Option) (*
 	for _, set := range opts {
 		set(&o)
 	}
-	t := &Thread{now: o.Now, onRelease: o.onRelease}
+	t := &Thread{now: o.Now, onRelease: o.onRelease, feeds: new(feedLocks), counts: &lastCounts{of: map[string]Backlog{}, parts: map[string]keptParts{}}}
 	o.Logic, o.Now = logic{t}, func() time.Time { return t.now() }
 	b, err := open(o.Options)
 	if err != nil {
@@ -145,7 +147,7 @@ func OpenStore(url string, place store.Place, open func(l store.Logic, lockWait 
 	for _, set := range opts {
 		set(&o)
 	}
-	t := &Thread{place: place, url: url, now: o.Now, onRelease: o.onRelease}
+	t := &Thread{place: place, url: url, now: o.Now, onRelease: o.onRelease, feeds: new(feedLocks), counts: &lastCounts{of: map[string]Backlog{}, parts: map[string]keptParts{}}}
 	t.s = open(logic{t}, o.LockTimeout)
 	return t
 }
@@ -161,8 +163,12 @@ func (t *Thread) URL() string { return t.url }
 func (t *Thread) Address() string { return cmp.Or(t.url, t.place.Dir) }
 
 // Close marks the handle as closed: later calls return [ErrClosed]. Calls under way
-// end normally. There is nothing to release but what [WithKeepOpen] keeps.
-func (t *Thread) Close() error { return t.s.Close() }
+// end normally. It releases what [WithKeepOpen] keeps and the consumers of feeds that were
+// not closed.
+func (t *Thread) Close() error {
+	t.feeds.releaseAll()
+	return t.s.Close()
+}
 
 // Store returns the store behind the thread, for the packages of this module that copy
 // or repair whole threads. It is not part of the promised API.
@@ -181,7 +187,7 @@ func (t *Thread) WithoutRelease() *Thread {
 // a [Thread] on the same directory, and must not keep tx.
 //
 // Update returns fn's error unchanged, [ErrBusy] when the lock does not come within
-// the wait, and [ErrUnknownOutcome]. A panic of fn goes on to the caller of Update,
+// the wait, and [ErrUnknownOutcome]. A panic of fn continues to the caller of Update,
 // and runtime.Goexit in fn ends the goroutine; nothing is stored then.
 func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return t.s.Update(ctx, func(s store.Session) error {
@@ -192,7 +198,7 @@ func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 
 // View runs fn in one read transaction, which sees the thread as it was at one
 // moment. Writers in all processes wait for it, so fn must be short. It works on
-// a read-only medium. View returns fn's error unchanged; a panic of fn goes on to
+// a read-only medium. View returns fn's error unchanged; a panic of fn continues to
 // the caller of View.
 func (t *Thread) View(ctx context.Context, fn func(tx *Tx) error) error {
 	return t.read(ctx, func(tx *Tx) error {
@@ -204,7 +210,7 @@ func invalidf(format string, args ...any) error {
 	return store.Invalidf(format, args...)
 }
 
-// checkConsumer returns ErrInvalid for what is no id of a consumer.
+// checkConsumer returns ErrInvalid for what is not an id of a consumer.
 func checkConsumer(consumer string) error {
 	if consumer == "" {
 		return invalidf("consumer is empty")

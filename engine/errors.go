@@ -22,7 +22,7 @@ var (
 	ErrCorrupt     = store.ErrCorrupt
 	ErrOwner       = store.ErrOwner
 	// ErrNetwork says that the directory is on a network file system, where two hosts
-	// do not see each other's locks or pages. WithNetworkMount goes on all the same.
+	// do not see each other's locks or pages. WithNetworkMount continues all the same.
 	ErrNetwork = lock.ErrNetwork
 )
 
@@ -38,12 +38,15 @@ var (
 	// without parallel deliveries; ErrNotPull that it has one.
 	ErrPull    = errors.New("the consumer has no handler")
 	ErrNotPull = errors.New("the consumer has a handler")
-	// ErrOut says that events of a consumer are out with a Feed: one that works, or one
+	// ErrOut says that events of a consumer are in flight with a Feed: one that works, or one
 	// whose process was killed.
-	ErrOut = errors.New("events are out")
-	// ErrStale says that a delivery is not out any more: its result is stored, its events
+	ErrOut = errors.New("events are in flight")
+	// ErrConsumerBusy says that another Feed or ParallelFeed, in this process or another,
+	// uses the consumer. [Thread.Next] returns it along with ErrOut.
+	ErrConsumerBusy = errors.New("another feed uses the consumer")
+	// ErrStale: a delivery is no longer in flight. Its result is stored, its events
 	// were given out again, or the consumer was moved by hand.
-	ErrStale        = errors.New("the delivery is not out")
+	ErrStale        = errors.New("the delivery is not in flight")
 	ErrIDsExhausted = store.ErrIDsExhausted
 	// ErrUnknownOutcome says that a commit failed in its very last step: the
 	// change may be stored or not. All other errors mean that nothing was.

@@ -50,7 +50,7 @@ type Reads struct {
 }
 
 // Explain reads what [Thread.Events] would yield, and returns how that was done
-// instead. Its errors are those of Peek.
+// instead. Its errors are the errors of Peek.
 func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
 	p := new(Plan)
 	start := time.Now()

@@ -2,16 +2,19 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"thread/event"
 	"thread/internal/store"
+	"thread/lock"
 )
 
 // Feed delivers a consumer's events, one delivery at a time, and stores the result of
-// each in the transaction that begins the next. It is for one goroutine, and only one
-// process may use a consumer's Feed at a time: the one that holds the consumer's lock
-// (see package dispatch).
+// each in the transaction that begins the next. It is for one goroutine. A consumer has one
+// Feed at a time: the first Next takes the consumer's lock, which dies with the process,
+// and [Feed.Close] releases it. An error releases it too, unless a delivery is in flight.
 //
 // # Attempts
 //
@@ -33,6 +36,8 @@ type Feed struct {
 	t        *Thread
 	consumer string
 	policy   Policy
+	lock     *feedLock
+	unknown  bool // the outcome of the call before is
 	out      Delivery
 	waits    waits
 	due      dueList      // of an unordered feed
@@ -56,7 +61,7 @@ type Delivery struct {
 	// only when Events is empty.
 	NotBefore time.Time
 
-	// Of a ParallelFeed: the key of its events, that of the first where several count as
+	// Of a ParallelFeed: the key of its events, the first event's where several count as
 	// one; and that a delivery in reserve may be begun only when a Step that was told so
 	// has stored it.
 	Key     string
@@ -77,18 +82,30 @@ func (t *Thread) Feed(consumer string, p Policy) *Feed {
 	if p.Unordered {
 		p.Limit = 1
 	}
-	return &Feed{t: t, consumer: consumer, policy: p, waits: waits{}}
+	f := &Feed{t: t, consumer: consumer, policy: p, waits: waits{}}
+	f.lock = newFeedLock(t, f, consumer)
+	return f
 }
 
 // Next stores the result of the delivery that was given out last, nil if there was
-// none, and begins the next one, in one transaction. When progress was moved back
-// meanwhile, or forward by [Thread.Seek], the result is not wanted any more and
-// changes nothing. Nothing is written when there is neither a result nor a delivery.
+// none, and begins the next one, in one transaction. Nothing is written when there is
+// neither a result nor a delivery.
 //
-// Next returns [ErrNoSubscription], [ErrPaused], [*filter.Error] and
+// Next returns [ErrConsumerBusy] when another feed uses the consumer. It returns [ErrStale],
+// changing nothing, for the result of a delivery that is not out any more: progress was
+// moved back, or forward by [Thread.Seek]. Call it again without a result then. Next also
+// returns [ErrNoSubscription], [ErrPaused], [*filter.Error] and
 // [filter.ErrRuntime]; the result is stored even then. After [ErrBusy] and
 // [ErrUnknownOutcome] it may be called again with the same result.
-func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
+func (f *Feed) Next(ctx context.Context, r *Result) (d Delivery, err error) {
+	if err := f.takeLock(ctx); err != nil {
+		return Delivery{}, err
+	}
+	defer func() {
+		if err != nil && len(f.out.Events) == 0 {
+			f.lock.release() // the caller may give up
+		}
+	}()
 	l := choice{feed: f}
 	for {
 		if r == nil {
@@ -115,6 +132,9 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 			if err != nil || !end.IsZero() {
 				l.notBefore, l.done = end, true
 				return err
+			}
+			if f.isStale(&state, r) {
+				return ErrStale
 			}
 			if became, err = f.settle(tx, &state, r); err != nil {
 				return err
@@ -150,8 +170,12 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 			}
 			return tx.putDelivery(f.consumer, &state)
 		})
+		f.unknown = errors.Is(err, ErrUnknownOutcome)
 		if err != nil {
 			f.out, f.adopted, f.due.loaded = out, false, false // what was learned in it may not be so
+			if errors.Is(err, ErrStale) {
+				f.out = Delivery{}
+			}
 			return Delivery{}, err
 		}
 		f.out, r = d, nil
@@ -166,7 +190,7 @@ func (f *Feed) Next(ctx context.Context, r *Result) (Delivery, error) {
 // mostAtOnce is how many events succeed in one transaction (Policy.AtOnce).
 const mostAtOnce = 100
 
-// begin notes that d is out.
+// begin notes that d is in flight.
 func (f *Feed) begin(tx *Tx, state *store.Delivery, d *Delivery) error {
 	state.Number++
 	d.number = state.Number
@@ -194,9 +218,30 @@ func (f *Feed) atOnce(tx *Tx, state *store.Delivery, d *Delivery) (bool, error) 
 	return true, err
 }
 
+// takeLock takes the consumer's lock; Thread.Next shares it with others of its kind.
+func (f *Feed) takeLock(ctx context.Context) error {
+	if f.lease == nil {
+		return f.lock.take(ctx, lock.Exclusive)
+	}
+	err := f.lock.take(ctx, lock.Shared)
+	if errors.Is(err, ErrConsumerBusy) {
+		err = fmt.Errorf("%w: %w", ErrOut, err)
+	}
+	return err
+}
+
+// isStale reports whether r is the result of a delivery that is not out any more. After an
+// unknown outcome the result may be stored already.
+func (f *Feed) isStale(state *store.Delivery, r *Result) bool {
+	return r != nil && len(f.out.Events) > 0 && !f.unknown && (state.Count == 0 || state.Number != f.out.number)
+}
+
 // Settle is [Feed.Next] without a next delivery. It reports whether the events are
 // acked or a dead letter, so that they are not given out again.
 func (f *Feed) Settle(ctx context.Context, r Result) (settled bool, err error) {
+	if err := f.takeLock(ctx); err != nil {
+		return false, err
+	}
 	var became outcome
 	var id int64
 	err = f.t.Update(ctx, func(tx *Tx) error {
@@ -205,16 +250,23 @@ func (f *Feed) Settle(ctx context.Context, r Result) (settled bool, err error) {
 			return err
 		}
 		id = state.First
+		if f.isStale(&state, &r) {
+			return ErrStale
+		}
 		if became, err = f.settle(tx, &state, &r); err != nil {
 			return err
 		}
 		return tx.putDelivery(f.consumer, &state)
 	})
-	if err == nil {
+	f.unknown = errors.Is(err, ErrUnknownOutcome)
+	if err == nil || errors.Is(err, ErrStale) {
 		f.out = Delivery{}
-		f.count(became, id)
 	}
-	return became != undecided, err
+	if err != nil {
+		return became != undecided, err
+	}
+	f.count(became, id)
+	return became != undecided, nil
 }
 
 func (f *Feed) count(became outcome, id int64) {
@@ -225,7 +277,7 @@ func (f *Feed) count(became outcome, id int64) {
 }
 
 // settle stores r for the delivery that this feed has given out, or, when there
-// is none, the end of the one that somebody else has left.
+// is none, the end of the one that another process has left.
 func (f *Feed) settle(tx *Tx, state *store.Delivery, r *Result) (outcome, error) {
 	if state.Count == 0 {
 		return undecided, nil

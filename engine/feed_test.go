@@ -30,11 +30,11 @@ type feedModel struct {
 	dead     map[int64]*tries
 	retries  map[int64]*tries
 	suspect  int64   // last id of a failed group that is being split
-	out      []int64 // the delivery that is out
+	out      []int64 // the delivery that is in flight
 	retry    bool    // it is a dead letter that was sent back
 	killed   bool    // its user is gone
 
-	acked map[int64]int // how often an event was acked since somebody asked for it
+	acked map[int64]int // how often an event was acked since another process asked for it
 }
 
 type tries struct {
@@ -78,7 +78,7 @@ func (m *feedModel) Wait(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond)
 }
 
-// Consume gives the result of the delivery that is out, if its user lives, and
+// Consume gives the result of the delivery that is in flight, if its user lives, and
 // takes the next one.
 func (m *feedModel) Consume(t *rapid.T) {
 	var r *Result
@@ -244,6 +244,7 @@ func (m *feedModel) next() (ids []int64, retry bool, at time.Time) {
 // reopened.
 func (m *feedModel) Kill(t *rapid.T) {
 	m.killed = m.out != nil
+	killFeeds(m.th)
 	if rapid.Bool().Draw(t, "reopen") {
 		var err error
 		if m.th, err = Open(m.dir, WithClock(func() time.Time { return m.now })); err != nil {
@@ -285,7 +286,7 @@ func (m *feedModel) PopBack(t *rapid.T) {
 
 func (m *feedModel) Ack(t *rapid.T) {
 	if m.out != nil && !m.retry {
-		return // of a delivery that is out: the position is not the model's business
+		return // of a delivery that is in flight: the position is not the model's business
 	}
 	id := rapid.Int64Range(0, m.head()).Draw(t, "id")
 	if err := m.th.Ack(ctx, "c", id); err != nil {

@@ -22,22 +22,21 @@ var (
 
 // Follow is [Thread.Events] without an end: first the events after the given id that
 // match the filter ("" for all), then new ones as they are pushed, in id order, each
-// exactly once, until ctx ends. It is not a consumer and stores no progress: to go on
+// exactly once, until ctx ends. It is not a consumer and stores no progress: to continue
 // later, pass the id of the last event received.
 //
 //	for e, err := range t.Follow(ctx, last, "type = 'message'") { … }
 //
 // Nothing is open or locked while the caller has an event. Waiting costs nothing
-// where the system notifies of written files, but for a read every 30 s in case a
+// where the system notifies of written files, except for a read every 30 s in case a
 // notice was lost; where the system has no more notices to give, Follow reads every
 // second. Scheduled events are released when they fall due, as by any call. A
 // database that others hold for too long ([ErrBusy]) is waited for.
 //
-// The last pair has an error, unless the caller ends the loop: the cause of the end
-// of ctx, [*filter.Error], an error that wraps [filter.ErrRuntime] when the filter
-// fails on an event, [ErrInvalid] for a negative id, [ErrClosed] when the handle was
-// closed, or what else a read returns, [ErrNotThread] among it when the directory is
-// gone.
+// The last pair has an error, unless the caller ends the loop. It is the cause of the
+// end of ctx, [*filter.Error], an error that wraps [filter.ErrRuntime] when the filter
+// fails on an event, [ErrInvalid] for a negative id, or [ErrClosed] when the handle was
+// closed. Reads return further errors, as [ErrNotThread] when the directory is gone.
 func (t *Thread) Follow(ctx context.Context, after int64, filter string) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		f := follower{t: t, filter: filter, after: after, seen: -1}

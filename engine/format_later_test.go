@@ -36,7 +36,7 @@ func TestFormatOfLaterBuckets(t *testing.T) {
 	must(err)
 	feed := th.Feed("c", Policy{Limit: 1, MaxAttempts: 2, Backoff: func(n int64) time.Duration { return time.Second }})
 	// Event 1 dies at once, 2 too and is sent back, 3 fails and waits, and its
-	// attempt is out at the end.
+	// attempt is in flight at the end.
 	results := []*Result{nil, {Verdict: Rejected, ExitCode: 65, Error: "exit 65"}, {Verdict: Rejected, ExitCode: -1, Error: "killed"},
 		{Verdict: Deferred, ExitCode: 75, Error: "exit 75"}, nil, {Verdict: Failed, ExitCode: 3, Error: "exit 3"}, nil}
 	for _, r := range results {

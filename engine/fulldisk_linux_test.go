@@ -24,7 +24,7 @@ func onFullDisk(t *testing.T, fn func()) {
 		t.Fatal(err)
 	}
 	now := was
-	now.Cur = 4096
+	now.Cur = 0
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &now); err != nil {
 		t.Fatal(err)
 	}

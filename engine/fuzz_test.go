@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"thread/internal/store"
 	"thread/internal/store/bolt"
 	"thread/internal/store/bolt/disk"
+	"thread/internal/store/bolt/journal"
 )
 
 // fuzzed makes a thread with a few pages of everything, and returns its directory,
@@ -52,6 +54,9 @@ func fuzzed(f *testing.F) (dir string, db []byte, want [][]byte) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	if err := bolt.Fold(ctx, dirOf(th)); err != nil {
+		f.Fatal(err)
+	}
 	if db, err = os.ReadFile(filepath.Join(dir, bolt.DatabaseName)); err != nil {
 		f.Fatal(err)
 	}
@@ -63,7 +68,7 @@ func fuzzed(f *testing.F) (dir string, db []byte, want [][]byte) {
 func spoil(db, data []byte) []byte {
 	db = bytes.Clone(db)
 	for len(data) > 5 {
-		at, n := int(binary.LittleEndian.Uint32(data))%len(db), 1+int(data[4])%15
+		at, n := int(binary.LittleEndian.Uint32(data)%uint32(len(db))), 1+int(data[4])%15
 		n = copy(db[at:], data[5:min(len(data), 5+n)])
 		data = data[5+n:]
 	}
@@ -89,18 +94,21 @@ func FuzzPages(f *testing.F) {
 		f.Add(patch(at+disk.PageHeaderBytes+4, 0xff, 0xff, 99)) // an element outside
 		f.Add(append(patch(at+100, 1, 2, 3), patch(at+2000, 9, 9, 9)...))
 	}
-	path := filepath.Join(dir, bolt.DatabaseName)
+	path, empty := filepath.Join(dir, bolt.DatabaseName), make([]byte, journal.Bytes)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		hang := time.AfterFunc(2*time.Minute, func() { panic("it does not come to an end") })
 		defer hang.Stop()
 		spoiled := spoil(db, data)
-		if err := os.WriteFile(path, spoiled, bolt.FileMode); err != nil {
-			t.Fatal(err)
+		for path, b := range map[string][]byte{path: spoiled, filepath.Join(dir, bolt.JournalName): empty} {
+			if err := os.WriteFile(path, b, bolt.FileMode); err != nil {
+				t.Fatal(err)
+			}
 		}
 		th, err := Open(dir)
 		if err != nil {
 			return
 		}
+		defer th.Close() // before the next one truncates what is mapped
 		report, err := Check(ctx, th)
 		sound := err == nil && len(report.Faults) == 0
 		n := 0
@@ -123,10 +131,17 @@ func FuzzPages(f *testing.F) {
 			t.Fatalf("check finds nothing, and there are %d events of %d", n, len(want))
 		}
 		th.Info(ctx)
-		bolt.TakeSnapshot(ctx, dirOf(th))
+		store.TakeSnapshot(ctx, dirOf(th))
 		for range th.DeadLetters(ctx, DeadLetterQuery{}) {
 		}
 		th.Events(ctx, Query{Filter: "source = 's1' AND content LIKE '%9'"})(func(event.Event, error) bool { return true })
+		for _, fault := range report.Faults {
+			if strings.HasSuffix(fault, "lies outside of it") {
+				// Before bbolt writes this page it copies the key, with whatever length and
+				// place it says: that takes gigabytes of memory, or the process.
+				return
+			}
+		}
 		th.Push(ctx, event.Draft{Source: "new", Type: "t", Content: "c", DedupeKey: "content 3"})
 		th.Compact(ctx)
 	})
@@ -145,10 +160,14 @@ func FuzzLines(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
+	if err := bolt.Fold(ctx, dirOf(th)); err != nil {
+		f.Fatal(err)
+	}
 	db, err := os.ReadFile(filepath.Join(dir, bolt.DatabaseName))
 	if err != nil {
 		f.Fatal(err)
 	}
+	empty := make([]byte, journal.Bytes)
 	text, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
 	if err != nil {
 		f.Fatal(err)
@@ -160,7 +179,7 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"id\":-1,\"created_at\":\"x\"}\n{\"id\":99999999999999999999,\"created_at\":\"x\"}"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, lines []byte) {
-		for name, data := range map[string][]byte{bolt.DatabaseName: db, "events.jsonl": lines} {
+		for name, data := range map[string][]byte{bolt.DatabaseName: db, bolt.JournalName: empty, "events.jsonl": lines} {
 			if err := os.WriteFile(filepath.Join(dir, name), data, bolt.FileMode); err != nil {
 				t.Fatal(err)
 			}

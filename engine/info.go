@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"math"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
-	"thread/event"
 	"thread/filter"
 	"thread/internal/store"
 )
@@ -87,7 +89,11 @@ func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 type Backlog struct {
 	Count  int64
 	Oldest string
-	Err    error // ErrNoSubscription, *filter.Error, filter.ErrRuntime; the rest is not known
+	// Err is why the count of this moment is not known: ErrNoSubscription, *filter.Error,
+	// filter.ErrRuntime, or the end of the context. Count and Oldest are then those that
+	// this handle counted last.
+	Err error
+	At  time.Time // when it was counted; zero: never
 }
 
 // Backlog counts the unread events of a consumer that match its filter, and returns
@@ -100,68 +106,212 @@ func (t *Thread) Backlog(ctx context.Context, consumer string) (count int64, old
 }
 
 // Backlogs is [Thread.Backlog] for several consumers. Where there are many series,
-// they are read once for all of them.
+// they are read once for all of them. A consumer whose count takes long keeps no other
+// one waiting: those that need not read their events, and those with the fewest, come
+// first, and each stands back after a slice.
 func (t *Thread) Backlogs(ctx context.Context, consumers []string) []Backlog {
 	backlogs := make([]Backlog, len(consumers))
-	unread := make([]reading, len(consumers))
-	var asked []*store.Selection
-	for i, consumer := range consumers {
-		r, b := &unread[i], &backlogs[i]
-		b.Err = t.read(ctx, func(tx *Tx) (err error) {
-			*r, err = tx.unread(consumer)
-			return err
-		})
-		if b.Err == nil {
-			asked = append(asked, r.selection)
+	tallies := make([]*tally, len(consumers))
+	var todo, bySeries []*tally
+	err := t.read(ctx, func(tx *Tx) error {
+		todo, bySeries = nil, nil
+		seen := &seenEvents{s: tx.s}
+		for i, consumer := range consumers {
+			backlogs[i] = Backlog{}
+			l, err := tx.unread(consumer, &backlogs[i], seen)
+			if err != nil {
+				backlogs[i].Err = err
+				continue
+			}
+			tallies[i] = l
+			if l.after >= l.upto { // all of it was counted before
+				continue
+			}
+			if l.selection.BySeries && len(consumers) > 1 {
+				bySeries = append(bySeries, l)
+			} else {
+				todo = append(todo, l)
+			}
 		}
-	}
-	if len(asked) > 1 {
-		// An error is that of the filter which meets it, below.
-		for done := false; !done; {
-			if t.read(ctx, func(tx *Tx) (err error) {
-				done, err = tx.s.Learn(asked)
-				return err
-			}) != nil {
-				break
+		return nil
+	})
+	all := slices.Concat(todo, bySeries)
+	if err != nil {
+		for i := range backlogs {
+			backlogs[i].Err = err
+		}
+	} else if err = t.countAll(ctx, todo, bySeries); err != nil {
+		for _, l := range all {
+			if l.after < l.upto && l.backlog.Err == nil {
+				l.backlog.Err = err
 			}
 		}
 	}
-	for i := range backlogs {
-		if b := &backlogs[i]; b.Err == nil {
-			b.Err = b.count(ctx, unread[i])
-		}
-	}
+	t.rememberCounts(consumers, backlogs, tallies)
 	return backlogs
 }
 
-// unread returns the reading of what a consumer has not read.
-func (tx *Tx) unread(consumer string) (r reading, err error) {
+// tally is the count for one consumer.
+type tally struct {
+	reading
+	backlog *Backlog
+
+	keep         bool // the parts, for a later count
+	parts, ahead []countPart
+	seen         int64
+	seenAt       string
+}
+
+// unread begins the count of what a consumer has not read, behind what is known not to
+// match.
+func (tx *Tx) unread(consumer string, b *Backlog, seen *seenEvents) (*tally, error) {
 	s, err := tx.subscription(consumer)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	p, _, err := tx.Progress(consumer)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	f, err := filter.Compile(s.Where())
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	set, err := tx.settledOf(consumer, p.From())
-	return reading{t: tx.t, skip: set, selection: store.NewSelection(f, nil), after: p.From(), upto: math.MaxInt64, limit: math.MaxInt64}, err
+	after := max(p.From(), tx.checkedUpTo(s, p.From()))
+	l := &tally{reading: reading{t: tx.t, skip: set, selection: store.NewSelection(f, nil), after: after, upto: tx.s.State().Visible}, backlog: b}
+	if err != nil || !l.keepsParts() {
+		return l, err
+	}
+	l.keep, l.seen = true, l.upto
+	if l.seenAt, err = seen.at(l.seen); err != nil {
+		return nil, err
+	}
+	return l, l.resume(seen, tx.t.counts.partsOf(consumer))
 }
 
-func (b *Backlog) count(ctx context.Context, r reading) (err error) {
-	first := r
-	first.limit = 1
-	first.all(ctx, func(e event.Event, rerr error) bool {
-		b.Oldest, err = e.CreatedAt, rerr
-		return true
-	})
-	if err == nil {
-		err = r.dryRun(ctx)
+// countAll counts for all, as many in one transaction as its time allows. The series
+// are learned for all of bySeries before these are counted.
+func (t *Thread) countAll(ctx context.Context, todo, bySeries []*tally) error {
+	asked := make([]*store.Selection, len(bySeries))
+	for i, l := range bySeries {
+		asked[i] = l.selection
 	}
-	b.Count = math.MaxInt64 - r.limit
-	return err
+	slices.SortStableFunc(todo, cheaper)
+	for len(todo)+len(bySeries) > 0 {
+		err := t.read(ctx, func(tx *Tx) error {
+			if len(bySeries) > 0 {
+				learned, err := tx.s.Learn(asked)
+				// An error is the error of the filter which meets it, below.
+				if learned || err != nil {
+					todo, bySeries = append(bySeries, todo...), nil
+					slices.SortStableFunc(todo, cheaper)
+				}
+				if err != nil {
+					return nil
+				}
+			}
+			for first := true; len(todo) > 0 && (first || !tx.s.Yield()); first = false {
+				l := todo[0]
+				todo = todo[1:]
+				if l.backlog.Err = l.count(tx); l.backlog.Err != nil {
+					return nil // and a transaction without it for the others
+				}
+				if l.after < l.upto {
+					todo = append(todo, l)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cheaper orders counts by what they are likely to cost.
+func cheaper(a, b *tally) int {
+	reads := func(l *tally) int {
+		if l.selection.Contents {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(reads(a)-reads(b), cmp.Compare(a.upto-a.after, b.upto-b.after))
+}
+
+// count counts on for a slice.
+func (l *tally) count(tx *Tx) error {
+	var n, oldest int64
+	head := tx.s.State().Visible
+	after, err := tx.s.Scan(l.scan(l.until(head)), func(id int64) (bool, error) {
+		if _, skipped := l.skip.find(id); !skipped {
+			if n++; n == 1 {
+				oldest = id
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	p := countPart{after: l.after, upto: after, count: n}
+	if n > 0 {
+		e, _, err := tx.s.Event(oldest)
+		if err != nil {
+			return err
+		}
+		p.oldest = e.CreatedAt
+	}
+	l.upto = min(l.upto, head)
+	l.add(p)
+	l.join()
+	return nil
+}
+
+// manyCounts is how many consumers that were not asked for are remembered.
+const manyCounts = 100_000
+
+// lastCounts are what a handle counted last.
+type lastCounts struct {
+	mu    sync.Mutex
+	of    map[string]Backlog // by consumer
+	parts map[string]keptParts
+}
+
+func (c *lastCounts) partsOf(consumer string) keptParts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parts[consumer]
+}
+
+// rememberCounts keeps what is known, and fills in what is not.
+func (t *Thread) rememberCounts(consumers []string, backlogs []Backlog, tallies []*tally) {
+	now := time.Now()
+	t.counts.mu.Lock()
+	defer t.counts.mu.Unlock()
+	if len(t.counts.of) > len(consumers)+manyCounts { // most of them are unsubscribed
+		clear(t.counts.of)
+		clear(t.counts.parts)
+	}
+	for i, consumer := range consumers {
+		b := &backlogs[i]
+		if l := tallies[i]; l != nil && l.keep {
+			t.counts.parts[consumer] = l.kept()
+		}
+		switch {
+		case b.Err == nil:
+			b.At = now
+			t.counts.of[consumer] = *b
+		case errors.Is(b.Err, ErrNoSubscription):
+			delete(t.counts.of, consumer)
+			delete(t.counts.parts, consumer)
+			*b = Backlog{Err: b.Err}
+		default:
+			last := t.counts.of[consumer]
+			last.Err = b.Err
+			*b = last
+		}
+	}
 }

@@ -9,14 +9,14 @@ import (
 	"thread/internal/store"
 )
 
-// A lease is a delivery that outlives the process that took it: it is out until its
-// result is stored, or its time is over. It is the delivery of a Feed, with the same
-// record, attempts, splitting of groups and order, and one of a consumer is out at a time.
+// A lease is a delivery that outlives the process that took it: it is in flight until its
+// result is stored, or its time has ended. It is the delivery of a Feed, with the same
+// record, attempts, splitting of groups and order, and one of a consumer is in flight at a time.
 //
 // The clock decides only when a delivery is given out again. Who may store the result
 // is decided by its number: a result that comes late is taken as long as nothing
-// was given out since. A clock that was ahead draws no lease out: one that would go on
-// for longer than it was to be is over.
+// was given out since. A clock that was ahead draws no lease out: one that would continue
+// for longer than it was to be has ended.
 
 // DefaultLease and DefaultMaxAttempts are what holds where nothing is said.
 const (
@@ -40,7 +40,7 @@ type NextOptions struct {
 	TakeOver bool
 }
 
-// LeasedError says that events of a consumer are out with [Thread.Next].
+// LeasedError says that events of a consumer are in flight with [Thread.Next].
 type LeasedError struct {
 	Consumer string
 	Number   int64 // of the delivery
@@ -48,18 +48,18 @@ type LeasedError struct {
 }
 
 func (e *LeasedError) Error() string {
-	return fmt.Sprintf("events of consumer %q are out with delivery %d", e.Consumer, e.Number)
+	return fmt.Sprintf("events of consumer %q are in flight with delivery %d", e.Consumer, e.Number)
 }
 
 // Next takes the next events of a consumer with Pull, durably. Without any it returns a
 // Lease without events, whose NotBefore is when there will be some without a push: when a
-// lease of others is over, or a failed event may be tried again; zero when there is none.
+// lease of others has ended, or a failed event may be tried again; zero when there is none.
 //
-// A lease that is over counts as a failed attempt when its events are given out next.
+// A lease that has ended counts as a failed attempt when its events are given out next.
 //
-// Next returns [ErrNoSubscription], [ErrNotPull], [ErrPaused], [ErrOut], [*filter.Error],
+// Next returns [ErrNoSubscription], [ErrNotPull], [ErrPaused], [ErrOut], [ErrConsumerBusy], [*filter.Error],
 // [filter.ErrRuntime] and [ErrBusy]. After [ErrUnknownOutcome] the events may be out: they
-// come again after the lease.
+// are redelivered after the lease.
 func (t *Thread) Next(ctx context.Context, consumer string, o NextOptions) (Lease, error) {
 	if o.Lease < time.Millisecond {
 		o.Lease = DefaultLease
@@ -69,6 +69,7 @@ func (t *Thread) Next(ctx context.Context, consumer string, o NextOptions) (Leas
 		return Lease{}, err
 	}
 	f.lease = &o
+	defer f.Close()
 	d, err := f.Next(ctx, nil)
 	l := Lease{Delivery: d}
 	if len(d.Events) > 0 && !o.Ack {
@@ -84,10 +85,11 @@ func (t *Thread) leaseFeed(ctx context.Context, consumer string, limit int64) (f
 		if err == nil && !s.Pull {
 			err = ErrNotPull
 		}
-		if err == nil {
-			f = t.Feed(consumer, leasePolicy(s, limit))
+		if err != nil {
+			return err
 		}
-		return err
+		f = t.Feed(consumer, leasePolicy(s, limit))
+		return nil
 	})
 	return f, err
 }
@@ -139,7 +141,7 @@ func (t *Thread) SettleDelivery(ctx context.Context, consumer string, number int
 }
 
 // ExtendDelivery makes the lease of a delivery end after d from now, and returns when that
-// is. Its errors are those of [Thread.SettleDelivery], and [ErrInvalid] for less than
+// is. Its errors are the errors of [Thread.SettleDelivery], and [ErrInvalid] for less than
 // a millisecond.
 func (t *Thread) ExtendDelivery(ctx context.Context, consumer string, number int64, d time.Duration) (until time.Time, err error) {
 	if d < time.Millisecond {
@@ -157,7 +159,7 @@ func (t *Thread) ExtendDelivery(ctx context.Context, consumer string, number int
 	return until, err
 }
 
-// leased returns the record of a delivery that is out with a lease.
+// leased returns the record of a delivery that is in flight with a lease.
 func (tx *Tx) leased(consumer string, number int64) (*store.Subscription, store.Delivery, error) {
 	s, err := tx.subscription(consumer)
 	if err != nil {
@@ -176,7 +178,7 @@ func lease(state *store.Delivery, now time.Time, d time.Duration) {
 	state.LeaseEnd = state.LeasedAt + d.Milliseconds()
 }
 
-// leaseEnd returns when a delivery's lease is over, zero when it is, or there is none.
+// leaseEnd returns when a delivery's lease has ended, zero when it is, or there is none.
 func leaseEnd(state *store.Delivery, now time.Time) time.Time {
 	ms := now.UnixMilli()
 	if state.Count == 0 || ms >= state.LeaseEnd || ms < state.LeasedAt {
@@ -185,7 +187,7 @@ func leaseEnd(state *store.Delivery, now time.Time) time.Time {
 	return time.UnixMilli(state.LeaseEnd)
 }
 
-// setLease notes, with the beginning of a delivery, until when it is out.
+// setLease notes, with the beginning of a delivery, until when it is in flight.
 func (f *Feed) setLease(tx *Tx, state *store.Delivery) {
 	state.LeasedAt, state.LeaseEnd = 0, 0
 	if f.lease != nil {
@@ -195,7 +197,7 @@ func (f *Feed) setLease(tx *Tx, state *store.Delivery) {
 }
 
 // held returns until when others have the consumer's events, so that this feed gives out
-// nothing; zero when nobody has. It returns a LeasedError for a feed that does not
+// nothing; zero when no process has. It returns a LeasedError for a feed that does not
 // wait, and ErrOut for Next when it is a Feed that has them.
 func (f *Feed) held(tx *Tx, state *store.Delivery) (time.Time, error) {
 	if f.lease != nil && !f.lease.TakeOver {
@@ -224,7 +226,7 @@ func (f *Feed) held(tx *Tx, state *store.Delivery) (time.Time, error) {
 	return end, err
 }
 
-// passed reports whether the events of a delivery that is out were acked by their ids.
+// passed reports whether the events of a delivery that is in flight were acked by their ids.
 func (tx *Tx) passed(consumer string, state *store.Delivery) (bool, error) {
 	p, _, err := tx.Progress(consumer)
 	return state.Retry == 0 && p.From() >= state.Last, err
@@ -242,7 +244,7 @@ func (tx *Tx) leftLease(consumer string, state *store.Delivery) (r Result, live 
 }
 
 // notLeased returns a LeasedError when a consumer is to get a handler while its events
-// are out.
+// are in flight.
 func (tx *Tx) notLeased(s *Subscription) error {
 	if s.Pull {
 		return nil
@@ -258,7 +260,7 @@ func (tx *Tx) notLeased(s *Subscription) error {
 }
 
 // lettersWithin returns the ids, from first to last, of a consumer's letters: its progress was
-// moved back, and they have come again.
+// moved back, and they were redelivered.
 func (tx *Tx) lettersWithin(consumer string, first, last int64) (ids []int64, err error) {
 	for _, in := range letterTables {
 		err := tx.eachLetter(in.table, consumer, func(k, _ []byte) (bool, error) {
@@ -275,7 +277,7 @@ func (tx *Tx) lettersWithin(consumer string, first, last int64) (ids []int64, er
 	return ids, nil
 }
 
-// LeaseState is the delivery of Next that is out; Number is 0 when none is.
+// LeaseState is the delivery of Next that is in flight; Number is 0 when none is.
 type LeaseState struct {
 	Number      int64
 	First, Last int64     // ids of its first and last event
@@ -283,7 +285,7 @@ type LeaseState struct {
 	Until       time.Time // before now: they are given out again by the next Next
 }
 
-// leaseState returns what is out with Next.
+// leaseState returns what is in flight with Next.
 func (tx *Tx) leaseState(consumer string, state *store.Delivery) (l LeaseState, err error) {
 	if state.Count == 0 || state.LeaseEnd == 0 {
 		return l, nil

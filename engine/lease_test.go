@@ -15,7 +15,7 @@ import (
 
 // leaseModel is what a consumer with Pull must do, said without a Feed: one delivery is
 // out at a time, its number decides who may store a result, and the clock only when its events
-// come again. The clock goes forward and back.
+// are redelivered. The clock goes forward and back.
 type leaseModel struct {
 	dir string
 	th  *Thread
@@ -31,7 +31,7 @@ type leaseModel struct {
 	waitFrom    time.Time
 
 	number          int64
-	out             []int64 // empty: nothing is out
+	out             []int64 // empty: nothing is in flight
 	at, end         time.Time
 	stale           []int64
 	taken, replaced int
@@ -65,7 +65,7 @@ func (m *leaseModel) Clock(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int64{1, 500, 1000, 5_000, 600_000, -1, -1000, -86_400_000}).Draw(t, "ms")) * time.Millisecond)
 }
 
-// leased reports whether what is out is not to be given out again yet.
+// leased reports whether what is in flight is not to be given out again yet.
 func (m *leaseModel) leased() bool {
 	return len(m.out) > 0 && !m.now.Before(m.at) && m.now.Before(m.end)
 }
@@ -73,7 +73,7 @@ func (m *leaseModel) leased() bool {
 // waits reports whether the first unread event is not to be tried yet.
 func (m *leaseModel) waits() bool { return !m.now.Before(m.waitFrom) && m.now.Before(m.wait) }
 
-// over counts the end of what is out as a failure of it, at the next tries.
+// over counts the end of what is in flight as a failure of it, at the next tries.
 func (m *leaseModel) over(wait bool) {
 	out := m.out
 	m.out, m.wait = nil, time.Time{}
@@ -170,7 +170,7 @@ func (m *leaseModel) done(upto int64) {
 	if m.split <= upto {
 		m.split = 0
 	}
-	// What came again, after a seek, and went well is no dead letter any more.
+	// What came again, after a seek, and went well is not a dead letter any more.
 	m.dead = slices.DeleteFunc(m.dead, func(id int64) bool { return id > m.acked && id <= upto })
 	m.acked = max(m.acked, upto)
 }
@@ -209,7 +209,7 @@ func (m *leaseModel) Extend(t *rapid.T) {
 	}
 }
 
-// Stale results are refused, and so are handlers and feeds while events are out.
+// Stale results are refused, and so are handlers and feeds while events are in flight.
 func (m *leaseModel) Refused(t *rapid.T) {
 	for _, n := range append(m.stale, m.number+1, 0) {
 		if len(m.out) > 0 && n == m.number {
@@ -357,10 +357,17 @@ func TestLeaseAckedByID(t *testing.T) {
 func TestLeaseAndFeed(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	th := pulled(t, 1, &now)
-	if d, err := th.Feed("c", Policy{}).Next(ctx, nil); err != nil || len(d.Events) != 1 {
+	feed := th.Feed("c", Policy{})
+	if d, err := feed.Next(ctx, nil); err != nil || len(d.Events) != 1 {
 		t.Fatal(d, err)
 	}
-	if _, err := th.Next(ctx, "c", NextOptions{}); !errors.Is(err, ErrOut) {
+	for _, o := range []NextOptions{{}, {TakeOver: true}} {
+		if _, err := th.Next(ctx, "c", o); !errors.Is(err, ErrOut) || !errors.Is(err, ErrConsumerBusy) {
+			t.Fatal(err)
+		}
+	}
+	feed.Close()
+	if _, err := th.Next(ctx, "c", NextOptions{}); !errors.Is(err, ErrOut) || errors.Is(err, ErrConsumerBusy) {
 		t.Fatal(err)
 	}
 	l, err := th.Next(ctx, "c", NextOptions{TakeOver: true})
@@ -403,7 +410,7 @@ func TestLeaseRetry(t *testing.T) {
 	if l, err = th.Next(ctx, "c", NextOptions{Limit: 9}); err != nil || !l.Retry || l.Events[0].ID != 1 {
 		t.Fatal(l, err)
 	}
-	if err := th.Ack(ctx, "c", 2); err != nil { // it is not what is out
+	if err := th.Ack(ctx, "c", 2); err != nil { // it is not what is in flight
 		t.Fatal(err)
 	}
 	if got, err := th.Next(ctx, "c", NextOptions{}); err != nil || len(got.Events) != 0 || got.NotBefore.IsZero() {

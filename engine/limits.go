@@ -9,7 +9,7 @@ import (
 	"thread/internal/store"
 )
 
-// Limits is what a thread keeps by itself. Zero is no limit.
+// Limits is what a thread keeps by itself. Zero is not a limit.
 //
 // They hold once [Thread.Retain] has run after they were passed: thread serve calls it,
 // and so does a push of the program or of a library user with package
@@ -34,8 +34,8 @@ type LimitsState struct {
 	Limits
 	// Over is set when a limit is passed, and events are about to be dropped.
 	Over bool
-	// Held says who keeps events from being dropped that are over the limits, nil when
-	// nobody does.
+	// Held says who keeps events from being dropped that exceed the limits, nil when
+	// no process does.
 	Held *HeldBackError
 	// Doubted is since when the clock has shown another time than the one up to which
 	// age counts, Trusted; zero when it has not. Trusted follows it after a day.
@@ -162,7 +162,7 @@ func follow(l *store.Limits, now time.Time) bool {
 	return true
 }
 
-// followClock is the part of a push in it. A record that is damaged keeps nobody from
+// followClock is the part of a push in it. A record that is damaged keeps no process from
 // pushing.
 func (tx *Tx) followClock() error {
 	l, err := tx.limits()
@@ -206,7 +206,7 @@ func (t *Thread) RetainDue(ctx context.Context) (due bool, err error) {
 	return due, err
 }
 
-// createdAt returns when an event was created; not ok where created_at is no time.
+// createdAt returns when an event was created; not ok where created_at is not a time.
 func createdAt(e *event.Event) (at time.Time, ok bool) {
 	at, err := time.Parse(time.RFC3339, e.CreatedAt)
 	return at, err == nil

@@ -63,7 +63,7 @@ func retain(t testing.TB, th *Thread) Compaction {
 }
 
 // TestLimitsModel: whatever is pushed and acked, what stays are the newest events, as
-// many as may stay and not many fewer, but for those that somebody waits for.
+// many as may stay and not many fewer, except for those that another process waits for.
 func TestLimitsModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		most := rapid.Int64Range(1, 40).Draw(r, "max")
@@ -204,7 +204,7 @@ func TestLimitsLongest(t *testing.T) {
 }
 
 // TestLimitsClock: a clock that is ahead by years, at any time of a thread's life, takes
-// nothing with it. One that goes on for a day is right.
+// nothing with it. One that continues for a day is right.
 func TestLimitsClock(t *testing.T) {
 	for _, ahead := range []time.Duration{8 * 24 * time.Hour, 73 * 365 * 24 * time.Hour} {
 		th, now := limited(t, Limits{MaxAge: 30 * 24 * time.Hour})

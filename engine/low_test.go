@@ -28,3 +28,6 @@ func setMaxReleased(t *testing.T, n int) {
 	maxReleased = n
 	t.Cleanup(func() { maxReleased = before })
 }
+
+// killFeeds leaves the consumers of a handle as the end of its process does.
+func killFeeds(th *Thread) { th.feeds.releaseAll() }

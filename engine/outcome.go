@@ -9,6 +9,9 @@ import (
 type Outcome struct {
 	ID    int64
 	State DeliveryState
+	// Out says that a delivery of it has begun whose result is not stored: its process
+	// works on it, or was killed.
+	Out bool
 	// Failures is what is known of failed attempts, for a dead letter and for an
 	// event that waits.
 	Failures
@@ -40,6 +43,9 @@ func (tx *Tx) Outcome(consumer string, ids ...int64) ([]Outcome, error) {
 			return nil, err
 		}
 		o.State, o.Failures = state, failures(&l)
+		if o.Out, err = all.out(id); err != nil {
+			return nil, err
+		}
 		if o.State != Unread {
 			continue
 		}

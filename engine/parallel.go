@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/lock"
 )
 
 // ParallelFeed gives a consumer's events out to several users at once, and stores
 // their results. Like [Feed] it is for one goroutine, which hands deliveries to
-// others and brings back their results, and for one user of the consumer at a time.
+// others and brings back their results. Its first Step takes the consumer's lock, as with [Feed].
 //
 // # Order
 //
@@ -36,7 +37,7 @@ import (
 // dies has failed, with one exception that hides the time of a commit: a delivery
 // that is given out in reserve may be begun at once, and [ParallelFeed.Step] is told
 // with its next call. What is in reserve when the power fails is not counted; it is
-// marked Careful when it comes again, and so is counted from the second time on. A
+// marked Careful when it is redelivered, and so is counted from the second time on. A
 // group that fails is halved, and its halves, until the event that fails stands
 // alone: a good event of a group of n is given out at most 1+log2(n) times.
 //
@@ -45,6 +46,7 @@ type ParallelFeed struct {
 	t        *Thread
 	consumer string
 	policy   ParallelPolicy
+	lock     *feedLock
 	key      keyOf
 	waits    waits
 
@@ -108,6 +110,7 @@ type DeliveryResult struct {
 type Given struct {
 	Begin, Reserved []Delivery
 	Dead            []int64 // events that became dead letters
+	Stale           []int64 // numbers of deliveries whose result was not stored, at least for some events: those were settled, or went back, by other means
 	// More says that another Step may find more to give out.
 	More bool
 	// Full says that the window is full, and that is why nothing is given out.
@@ -167,20 +170,25 @@ func (t *Thread) ParallelFeed(consumer string, p ParallelPolicy) (*ParallelFeed,
 	if p.Window < 1 {
 		p.Window = DefaultWindow
 	}
-	return &ParallelFeed{
+	f := &ParallelFeed{
 		t: t, consumer: consumer, policy: p, key: key, waits: waits{}, stale: true,
 		out: make(map[int64]*outDelivery), dirty: make(map[int64]bool),
-	}, nil
+	}
+	f.lock = newFeedLock(t, f, consumer)
+	return f, nil
 }
 
 // Step stores results and begins deliveries, all in one transaction. The result of an
-// event that was settled, or went back, by other means is not wanted any more and
-// changes nothing. Nothing is written when there is nothing to store nor to give out.
+// event that was settled, or went back, by other means changes nothing, and Given.Stale
+// names its delivery. Nothing is written when there is nothing to store nor to give out.
 //
 // Step returns the errors of [Feed.Next]; the results are stored even then. After
 // [ErrBusy] and [ErrUnknownOutcome] it may be called again with the same.
 func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
-	var dead []int64
+	if err := f.lock.take(ctx, lock.Exclusive); err != nil {
+		return Given{}, err
+	}
+	var dead, stale []int64
 	for {
 		if f.stale {
 			if err := f.reload(ctx); err != nil && len(q.Results)+len(q.Begun) == 0 {
@@ -229,10 +237,10 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 			}
 			scanErr = cmp.Or(scanErr, refused)
 		}
-		dead = append(dead, g.Dead...)
-		g.Dead = dead
+		dead, stale = append(dead, g.Dead...), append(stale, g.Stale...)
+		g.Dead, g.Stale = dead, stale
 		if scanErr != nil {
-			return Given{Dead: dead}, scanErr
+			return Given{Dead: dead, Stale: stale}, scanErr
 		}
 		if f.stale {
 			q.Results, q.Begun = nil, nil
@@ -251,7 +259,7 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 // full reports whether the window is.
 func (f *ParallelFeed) full() bool { return f.inWindow() >= f.policy.Window }
 
-// lacks reports whether more is to be loaded to give out so many deliveries. The event
+// lacks reports whether more is to be loaded to give out that many deliveries. The event
 // after the mark is given out always, or the window would stay full.
 func (f *ParallelFeed) lacks(n int) bool {
 	if f.stale || n == 0 {
@@ -312,7 +320,7 @@ var errStepAgain = errors.New("nothing of the step was stored")
 // store is the transaction of a Step.
 func (f *ParallelFeed) store(ctx context.Context, q Step) (g Given, refused error, err error) {
 	var ended []*outDelivery
-	var dead []int64
+	var dead, stale []int64
 	var before int64 // number of the latest delivery
 	again := false
 	err = f.t.Update(ctx, func(tx *Tx) error {
@@ -343,7 +351,7 @@ func (f *ParallelFeed) store(ctx context.Context, q Step) (g Given, refused erro
 				}
 			}
 		}
-		dead = w.dead
+		dead, stale = w.dead, w.notWanted
 		var s *store.Subscription
 		if s, refused = tx.subscription(f.consumer); refused == nil && s.Paused {
 			refused = ErrPaused
@@ -377,12 +385,12 @@ func (f *ParallelFeed) store(ctx context.Context, q Step) (g Given, refused erro
 	if err != nil {
 		f.stale = true
 		maps.DeleteFunc(f.out, func(n int64, _ *outDelivery) bool { return before > 0 && n > before })
-		for _, d := range ended { // the same result may come again
+		for _, d := range ended { // the same result may be redelivered
 			f.out[d.number] = d
 		}
 		return Given{}, nil, err
 	}
-	g.Dead = dead
+	g.Dead, g.Stale = dead, stale
 	return g, refused, nil
 }
 

@@ -50,6 +50,7 @@ type parallelOut struct {
 }
 
 func (m *parallelModel) newFeed() {
+	killFeeds(m.th)
 	var err error
 	m.feed, err = m.th.ParallelFeed("c", ParallelPolicy{
 		Policy: Policy{Limit: m.limit, MaxAttempts: modelAttempts, Backoff: modelBackoff}, Key: m.by, Window: m.window,
@@ -159,7 +160,7 @@ func (m *parallelModel) end(o *parallelOut, r Result) {
 	}
 }
 
-// Step gives results of some of what is out, and takes more.
+// Step gives results of some of what is in flight, and takes more.
 func (m *parallelModel) Step(t *rapid.T) {
 	q := Step{Begin: rapid.IntRange(0, 4).Draw(t, "begin"), Reserve: rapid.IntRange(0, 4).Draw(t, "reserve")}
 	m.takeOver()
@@ -209,7 +210,7 @@ func (m *parallelModel) Step(t *rapid.T) {
 		t.Fatalf("full at %d of %d", n, m.window)
 	}
 	// The event after the mark is always given out; and what was out when its user was
-	// killed counts again only once it is out again.
+	// killed counts again only once it is in flight again.
 	if n > 2*m.window+1 {
 		t.Fatalf("%d in a window of %d", n, m.window)
 	}
@@ -287,7 +288,7 @@ func (m *parallelModel) isOut(id int64) bool {
 }
 
 // held reports whether a letter is with a user whose result is not wanted any more, as
-// progress was moved meanwhile. It comes again when that user is done with it.
+// progress was moved meanwhile. It is redelivered when that user is done with it.
 func (m *parallelModel) held(id int64) bool {
 	for _, o := range m.out {
 		if o.letter && o.ids[0] == id {

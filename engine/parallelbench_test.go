@@ -28,7 +28,7 @@ func backlog(tb testing.TB, few int) int {
 	return n
 }
 
-// backlogged returns a thread with n events in turn over so many keys, some 300 bytes
+// backlogged returns a thread with n events in turn over that many keys, some 300 bytes
 // each, and after them the only event of the key "one". Consumer c has read nothing.
 func backlogged(tb testing.TB, n, keys int) *Thread {
 	tb.Helper()
@@ -65,7 +65,7 @@ func backlogged(tb testing.TB, n, keys int) *Thread {
 	return th
 }
 
-// untilOne consumes with so many at once until the event of the key "one" comes, and
+// untilOne consumes with that many at once until the event of the key "one" comes, and
 // returns how many came before it, and in how many steps.
 func untilOne(tb testing.TB, th *Thread, atOnce, most int) (before, steps int) {
 	tb.Helper()
@@ -129,7 +129,7 @@ func BenchmarkParallelBacklog(b *testing.B) {
 }
 
 // BenchmarkParallelSet is what a step costs that settles and gives out sixteen events above
-// so many ranges, and what a range takes in the database.
+// that many ranges, and what a range takes in the database.
 func BenchmarkParallelSet(b *testing.B) {
 	const atOnce, most = 16, 5000
 	for _, ranges := range []int{0, 100, 1000, most} {

@@ -8,13 +8,13 @@ import (
 	"thread/event"
 )
 
-// ParallelState is what is known of a consumer whose deliveries are out side by side
-// (see [ParallelFeed]). The zero ParallelState is that of one that was always
+// ParallelState is what is known of a consumer whose deliveries are in flight side by side
+// (see [ParallelFeed]). The zero ParallelState is the state of one that was always
 // consumed in order.
 type ParallelState struct {
 	Settled int64 // events settled above LastAcked
 	Ranges  int64 // that they are kept as
-	Out     int64 // events that are out or in reserve, or were when their user was killed
+	Out     int64 // events that are in flight or in reserve, or were when their user was killed
 	Waiting int64 // events above LastAcked that have failed and are tried again
 	Window  int64 // of the latest feed, 0 when there was none
 }
@@ -47,7 +47,7 @@ func (tx *Tx) describeParallel(c *ConsumerInfo, state *store.Delivery, from int6
 // EventState is where an unread event is for a consumer.
 type EventState struct {
 	Settled  bool // it is done with, above the progress
-	Out      bool // it is out, or was when its user was killed
+	Out      bool // it is in flight, or was when its user was killed
 	Failures      // of earlier attempts at it
 }
 
@@ -72,7 +72,7 @@ func (t *Thread) EventState(ctx context.Context, consumer string, id int64) (s E
 	})
 }
 
-// A Feed goes on where a ParallelFeed ended: it leaves out what is settled, and takes
+// A Feed continues where a ParallelFeed ended: it leaves out what is settled, and takes
 // over what is known of single events when it comes to them.
 
 // adopt settles, once, what a ParallelFeed left running.

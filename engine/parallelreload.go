@@ -95,7 +95,7 @@ func (f *ParallelFeed) loadLetters(tx *Tx) error {
 		}
 		_, settled := f.spans.find(id)
 		if id > f.mark && !settled || f.loaded[id] != nil {
-			return true, nil // progress was moved back, and it comes by itself; or it is out
+			return true, nil // progress was moved back, and it comes by itself; or it is in flight
 		}
 		l, err := store.DecodeLetter(k, v)
 		if err != nil {

@@ -23,7 +23,7 @@ const (
 	pageEvents  = 512 // whose contents are read in one transaction
 )
 
-// scans are the two searches for events to load: one goes on from the mark and
+// scans are the two searches for events to load: one continues from the mark and
 // leaves out what a key has too much of, the other goes back for that.
 type scans struct {
 	selection *store.Selection
@@ -38,8 +38,8 @@ type scans struct {
 	letters     bool  // more letters were sent back than are loaded
 }
 
-// fill loads events for a while: those of keys that have come to the end of what is
-// loaded of them before those that nobody has seen yet, or only the latter. It reports
+// fill loads events for a while: events of keys that have come to the end of what is
+// loaded of them before those that no process has seen yet, or only the latter. It reports
 // whether there is more to look at.
 func (f *ParallelFeed) fill(ctx context.Context, onward bool) (more bool, err error) {
 	if !onward && f.loadedEnough() {
@@ -88,7 +88,7 @@ func (f *ParallelFeed) unseen() bool {
 	return f.stale || f.scan.refill || f.scan.pos < f.head || f.hungry() != nil || f.scan.letters && !f.lettersLeft()
 }
 
-// lettersLeft reports whether a letter is loaded that neither waits nor is out.
+// lettersLeft reports whether a letter is loaded that neither waits nor is in flight.
 func (f *ParallelFeed) lettersLeft() bool {
 	n := 0
 	for _, p := range f.loaded {
@@ -194,7 +194,7 @@ func (f *ParallelFeed) quota() int {
 }
 
 // admit reports whether an event of a key is to be loaded now, and remembers where to
-// go on where it is not.
+// continue where it is not.
 func (f *ParallelFeed) admit(l *lineup, refill bool, id, prev int64) bool {
 	most := max(f.quota(), int(min(f.policy.Limit, int64(loadedAtOnce/4))))
 	if l.unordered {

@@ -13,7 +13,7 @@ type settling struct {
 	tx    *Tx
 	state *store.Delivery
 
-	dead []int64
+	dead, notWanted []int64
 }
 
 // settle stores the result of a delivery.
@@ -25,7 +25,9 @@ func (w *settling) settle(d *outDelivery, r Result) error {
 			return err
 		}
 		if !ok || a.Number != d.number { // settled, or handed back, by other means
-			w.stale = true
+			if w.stale = true; !slices.Contains(w.notWanted, d.number) {
+				w.notWanted = append(w.notWanted, d.number)
+			}
 			continue
 		}
 		a.State, a.Group, a.Number = store.AttemptWaiting, 0, 0
@@ -80,7 +82,7 @@ func (w *settling) settleOne(p *pending, a *store.Attempt, r Result, now time.Ti
 }
 
 // done settles an event. Its letters go: progress was moved back before, and it has
-// come again.
+// are redelivered.
 func (w *settling) done(p *pending) error {
 	w.settled(span{p.prev + 1, p.ID, 1})
 	w.drop(p)

@@ -8,7 +8,7 @@ import (
 
 // The turns of keys.
 
-// wake ends the waits that are over.
+// wake ends the waits that have ended.
 func (f *ParallelFeed) wake(now time.Time) {
 	f.waiting = slices.DeleteFunc(f.waiting, func(p *pending) bool {
 		if p.end = f.waits.end(p.ID, &p.at.Failures, now); p.end.After(now) {

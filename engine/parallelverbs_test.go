@@ -65,6 +65,7 @@ func consumerInfo(t *testing.T, th *Thread) ConsumerInfo {
 // left returns what a ParallelFeed gives out, and leaves nothing.
 func left(t *testing.T, th *Thread) (ids []int64) {
 	t.Helper()
+	killFeeds(th)
 	f, err := th.ParallelFeed("c", ParallelPolicy{Key: "source"})
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +136,7 @@ func TestParallelVerbs(t *testing.T) {
 			return nil
 		}, open},
 		{"a Feed", func(th *Thread) error {
+			killFeeds(th)
 			f := th.Feed("c", Policy{})
 			d, err := f.Next(ctx, nil)
 			if err == nil && d.Events[0].ID != 4 {
@@ -167,6 +169,7 @@ func TestParallelVerbs(t *testing.T) {
 // A dead letter that was sent back is given out though progress has not passed it.
 func TestParallelLetters(t *testing.T) {
 	th := aboveMark(t)
+	killFeeds(th)
 	f, err := th.ParallelFeed("c", ParallelPolicy{Key: "source"})
 	if err != nil {
 		t.Fatal(err)
@@ -186,6 +189,7 @@ func TestParallelLetters(t *testing.T) {
 		t.Fatalf("got %+v, %v", g, err)
 	}
 	// A Feed gives it out, too.
+	killFeeds(th)
 	d, err := th.Feed("c", Policy{MaxAttempts: 5}).Next(ctx, nil)
 	if err != nil || !d.Retry || d.Attempt != 3 || d.Events[0].ID != last.Events[0].ID {
 		t.Fatalf("got %+v, %v", d, err)
@@ -225,6 +229,7 @@ func TestSetBesideOlderProgram(t *testing.T) {
 		}
 		var got []int64
 		for range 10 { // each is another process, which settles one event, the last first
+			killFeeds(th)
 			f, err := th.ParallelFeed("c", ParallelPolicy{Key: "source"})
 			if err != nil {
 				t.Fatal(err)
@@ -259,7 +264,7 @@ func TestSetBesideOlderProgram(t *testing.T) {
 	}
 }
 
-// A postponed event is not tried before its time, and holds up those of its key after
+// A postponed event is not tried before its time, and holds up the events of its key after
 // it: also for the next process, and for a consumer without ParallelFeed. No failure is
 // noted.
 func TestParallelPostponed(t *testing.T) {
@@ -279,6 +284,7 @@ func TestParallelPostponed(t *testing.T) {
 			}
 		}
 		feed := func() *ParallelFeed {
+			killFeeds(th)
 			f, err := th.ParallelFeed("c", ParallelPolicy{Key: "source", Policy: Policy{MaxAttempts: 1}})
 			if err != nil {
 				t.Fatal(err)
@@ -315,6 +321,7 @@ func TestParallelPostponed(t *testing.T) {
 			t.Errorf("%s: %+v, %v", next, s, err)
 		}
 		if next == "in order" {
+			killFeeds(th)
 			f := th.Feed("c", Policy{MaxAttempts: 1})
 			for _, at := range []time.Time{now, until.Add(-time.Millisecond)} {
 				now = at

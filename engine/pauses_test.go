@@ -18,8 +18,8 @@ import (
 )
 
 // TestPauses says how long pushes wait while a thread of THREAD_PAUSES bytes is
-// compacted, pruned and copied, beside pushes to another thread on the same disk. It judges nothing but that all goes well: times are for
-// whoever reads them.
+// compacted, pruned and copied, next to pushes to another thread on the same disk. It judges nothing but that all goes well: times are for
+// the process that reads them.
 func TestPauses(t *testing.T) {
 	size, _ := strconv.ParseInt(os.Getenv("THREAD_PAUSES"), 10, 64)
 	if size == 0 {

@@ -86,7 +86,7 @@ func (tx *Tx) Ack(consumer string, id int64) error {
 // PopQuery goes back to before the first event and returns every event.
 type PopQuery struct {
 	LastAcked int64 // the consumer has processed every event up to and including this id; 0 for none
-	Limit     int64 // at most so many events are returned; 0 for all
+	Limit     int64 // at most that many events are returned; 0 for all
 }
 
 // Page is the result of [Thread.Pop].
@@ -141,10 +141,11 @@ func (t *Thread) Pop(ctx context.Context, consumer string, q PopQuery) (Page, er
 func (t *Thread) filterOf(ctx context.Context, consumer string) (where string, err error) {
 	err = t.read(ctx, func(tx *Tx) error {
 		s, err := tx.subscription(consumer)
-		if err == nil {
-			where = s.Where()
+		if err != nil {
+			return err
 		}
-		return err
+		where = s.Where()
+		return nil
 	})
 	return where, err
 }

@@ -38,10 +38,10 @@ func (t *Thread) Compact(ctx context.Context) (Compaction, error) {
 // kept, and a clock that is ahead drops no more than KeepLast allows. Events are
 // dropped from the oldest on, never out of the middle.
 type Retention struct {
-	// KeepLast keeps the newest so many events. Zero keeps none; nil is not set.
+	// KeepLast keeps the newest that many events. Zero keeps none; nil is not set.
 	KeepLast *int64
 	// OlderThan drops the oldest events whose created_at lies before that moment,
-	// up to the first one that is younger or has a created_at that is no time. One
+	// up to the first one that is younger or has a created_at that is not a time. One
 	// whose created_at lies in the future was stored while the clock was ahead: it
 	// keeps nothing, and goes with the next event that is older.
 	OlderThan time.Time
@@ -78,7 +78,7 @@ func (e *HeldBackError) Error() string {
 
 // Prune drops old events by rewriting the database without them; see [Thread.Compact]
 // for what that means to others. Ids never come back, the count of events ever stored
-// stays, and so does events.jsonl, but for Retention.Lines.
+// stays, and so does events.jsonl, except for Retention.Lines.
 //
 // Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer has
 // an unread event among them that matches its filter, or any consumer a dead letter,
@@ -97,10 +97,10 @@ func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
 	}
 	through := func(tx *Tx) (int64, error) {
 		id, err := r.through(tx)
-		if err == nil {
-			err = may(tx, id)
+		if err != nil {
+			return id, err
 		}
-		return id, err
+		return id, may(tx, id)
 	}
 	if !r.DryRun {
 		c, err := t.s.Prune(ctx, store.Dropping{

@@ -24,7 +24,7 @@ func (t *Thread) Push(ctx context.Context, d event.Draft) (event.Event, error) {
 }
 
 // PushBatch stores all drafts, or none, with consecutive ids in their order and one
-// created_at. The errors are those of [Thread.Push]; that of a bad draft names its
+// created_at. The errors are the errors of [Thread.Push]; the error of a bad draft names its
 // index.
 func (t *Thread) PushBatch(ctx context.Context, ds []event.Draft) ([]event.Event, error) {
 	p, err := t.s.Push(ctx, ds)
@@ -36,7 +36,7 @@ func (t *Thread) PushBatch(ctx context.Context, ds []event.Draft) ([]event.Event
 type Batch struct {
 	First, Last int64
 	Count       int64       // drafts
-	Duplicates  []Duplicate // those of them that were not stored, in order
+	Duplicates  []Duplicate // the drafts that were not stored, in order
 	CreatedAt   string      // of every event
 	LastSource  string      // source of the last event
 	Subscribed  bool        // there are subscriptions, so a dispatch may have work
@@ -47,7 +47,7 @@ type Batch struct {
 // memory; ids are consecutive and created_at is one. The sequence is read to its
 // end, into a temporary file in run/ when it is long, before the database is
 // locked. Its first error ends the call and is returned unchanged. Other errors
-// are those of PushBatch.
+// are the errors of PushBatch.
 func (t *Thread) PushAll(ctx context.Context, ds iter.Seq2[event.Draft, error]) (Batch, error) {
 	b, err := t.s.PushAll(ctx, ds)
 	if err != nil {

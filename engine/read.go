@@ -15,7 +15,7 @@ import (
 // Query selects events.
 type Query struct {
 	After  int64  // only ids above this one; 0 for all
-	Limit  int64  // at most so many; 0 for all
+	Limit  int64  // at most that many; 0 for all
 	Filter string // only those that match; "" for all
 	// Since selects events whose created_at is at or after this time, compared as
 	// text like in a filter; zero for all.
@@ -173,7 +173,7 @@ func (r *reading) dryRun(ctx context.Context) error {
 	return nil
 }
 
-// count is the callback of a search whose events nobody wants.
+// count is the callback of a search whose events no caller wants.
 func (r *reading) count(id int64) (bool, error) {
 	if _, skipped := r.skip.find(id); skipped {
 		return true, nil

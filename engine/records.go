@@ -33,9 +33,10 @@ func (tx *Tx) Records(name string) (*Records, error) {
 	}
 	// The table is there from now on, even if nothing is put into it.
 	n, err := tx.s.Sequence(r.name)
-	if err == nil {
-		err = tx.s.SetSequence(r.name, n)
+	if err != nil {
+		return r, err
 	}
+	err = tx.s.SetSequence(r.name, n)
 	return r, err
 }
 

@@ -20,10 +20,10 @@ const releases = true
 // schedule puts an entry into the queue.
 func (tx *Tx) schedule(at time.Time, entry *store.ScheduledEntry) (key []byte, err error) {
 	seq, err := tx.s.Sequence(store.Scheduled)
-	if err == nil {
-		err = tx.s.SetSequence(store.Scheduled, seq+1)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = tx.s.SetSequence(store.Scheduled, seq+1); err != nil {
 		return nil, err
 	}
 	key = store.ScheduledKey(at, seq+1)

@@ -13,11 +13,11 @@ import (
 
 // A clock may have been ahead, by years where a host begins without one, when the
 // next time of a schedule or the time of a delay was computed. Nothing waits for
-// such a time: once the clock is set back, what waits is planned again, so that no
+// that time: once the clock is set back, what waits is planned again, so that no
 // schedule is later than its next time from now, and no delay longer than it was
 // from now. An event for a time of day (PushAt) waits for that time by any clock.
 
-// maxReplanned bounds what one transaction plans again. The next one goes on.
+// maxReplanned bounds what one transaction plans again. The next one continues.
 const maxReplanned = 10000
 
 // replan plans again what was planned by a clock that was ahead of now.
@@ -36,7 +36,7 @@ func (tx *Tx) replan(now time.Time) error {
 			at, err = tx.latest(&e, at, now)
 		}
 		if errors.Is(err, ErrCorrupt) {
-			return true, nil // it keeps nobody from writing before it is due
+			return true, nil // it keeps no process from writing before it is due
 		}
 		if err != nil {
 			return false, err
@@ -56,10 +56,10 @@ func (tx *Tx) replan(now time.Time) error {
 		}
 		if m.entry.Repeats {
 			s, err := tx.scheduleNamed(m.entry.Schedule)
-			if err == nil {
-				err = tx.putSchedule(&s, m.at)
-			}
 			if err != nil {
+				return err
+			}
+			if err = tx.putSchedule(&s, m.at); err != nil {
 				return err
 			}
 			continue
@@ -93,7 +93,7 @@ func (tx *Tx) latest(e *store.ScheduledEntry, due, now time.Time) (time.Time, er
 	if err != nil {
 		return due, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	// A time of day that has come once does not come again because a clock was
+	// A time of day that has come once is not repeated because a clock was
 	// corrected by a little. An interval knows no time of day.
 	skew := clockSkew
 	if _, every := times.(cron.ConstantDelaySchedule); every {

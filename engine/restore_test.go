@@ -78,7 +78,7 @@ func TestRestore(t *testing.T) {
 	if err := r.Progress("gone", store.ProgressRecord{LastAcked: 9, Newest: 5999, UpdatedAt: "once"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Extra(bolt.Extra{Bucket: []string{"events"}, Key: []byte("k")}); !errors.Is(err, ErrInvalid) {
+	if err := r.Extra(store.Extra{Bucket: []string{"events"}, Key: []byte("k")}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("an entry in our own bucket: %v", err)
 	}
 	if err := errors.Join(r.Finish(7000, 5), r.Publish(), r.Close()); err != nil {
@@ -108,7 +108,7 @@ func TestRestore(t *testing.T) {
 	if err := th.Subscribe(ctx, Subscription{Consumer: "third", Handler: "h"}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := bolt.TakeSnapshot(ctx, dirOf(th))
+	s, err := store.TakeSnapshot(ctx, dirOf(th))
 	if err != nil || s.Subscriptions[2].Consumer != "third" || s.Pruned != 5 || s.Stored != 3001 || len(s.Progress) != 1 || s.Progress[0].UpdatedAt != "once" {
 		t.Errorf("%+v, %v", s, err)
 	}

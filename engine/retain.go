@@ -12,8 +12,8 @@ import (
 )
 
 // Retain drops the events that the thread's [Limits] say are to be dropped, the oldest
-// first, and does nothing while none is passed, or while somebody else does it. Events
-// that a consumer waits for, and those of dead letters, stay with all that are newer,
+// first, and does nothing while none is passed, or while another process does it. Events
+// that a consumer waits for, and events of dead letters, stay with all that are newer,
 // unless Limits.Force is set; [Thread.Limits] says who it is then. Ids never come back.
 // What it takes others to wait is as for [Thread.Prune]. Bytes that the database has and does not
 // use count as gone already; where they are enough, it is compacted.
@@ -21,7 +21,7 @@ import (
 // Where events.jsonl has more than 1 MiB and more than an eighth of what the database
 // takes then, the next push begins a new one, whatever lines it holds. Afterwards the rotated files of lines whose events are all gone are deleted, and the
 // rotated logs that were written last before the oldest event that is left. Its errors
-// are those of Prune, but for *HeldBackError.
+// are the errors of Prune, except for *HeldBackError.
 func (t *Thread) Retain(ctx context.Context) (c Compaction, err error) {
 	var l *store.Limits
 	err = t.Update(ctx, func(tx *Tx) (err error) {
@@ -156,7 +156,7 @@ func ageSlack(l *store.Limits) time.Duration {
 	return min(l.MaxAge/32, 24*time.Hour, math.MaxInt64-l.MaxAge)
 }
 
-// beyondLimits returns the id up to which events are over the limits, 0 for none, and
+// beyondLimits returns the id up to which events exceed the limits, 0 for none, and
 // whether the thread takes too many bytes only because it does not use them all. It reads
 // in slices.
 func (t *Thread) beyondLimits(ctx context.Context, l *store.Limits) (through int64, loose bool, err error) {

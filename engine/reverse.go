@@ -16,7 +16,7 @@ import (
 // each is searched forward, in one short transaction.
 const (
 	firstWindow  = 256
-	windowEvents = 512              // at most so many are returned of one
+	windowEvents = 512              // at most that many are returned of one
 	quickWindow  = time.Millisecond // one that took less is followed by a wider one
 )
 

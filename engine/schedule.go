@@ -29,11 +29,11 @@ var (
 // time of day; it postpones the next event until it shows its time.
 type Schedule struct {
 	Name string // valid UTF-8, 1 to event.MaxNameBytes bytes
-	// Spec is a cron expression of five fields (minute, hour, day of month, month,
-	// day of week, 0 and 7 are Sunday, in the local time of the process that computes
-	// the next time), @hourly, @daily, @weekly, @monthly or @yearly, or @every and a
-	// duration of whole seconds, at least 1 s, also in days (d) and weeks (w). It is
-	// stored without 7, d and w, in other words for the same times.
+	// Spec is a cron expression of five fields: minute, hour, day of month, month, day
+	// of week. Sunday is 0 or 7. The times are local to the process that computes the
+	// next one. Spec may also be @hourly, @daily, @weekly, @monthly, @yearly, or @every
+	// and a duration of whole seconds, at least 1 s, also in days (d) and weeks (w). It
+	// is stored without 7, d and w, in other words for the same times.
 	Spec  string
 	Draft event.Draft
 	Next  time.Time // set by Schedules and AddSchedule
@@ -48,10 +48,10 @@ type Delayed struct {
 
 // PushAt stores an event that gets its id, and is seen by consumers, at the given
 // time or at the first use of the thread after it. It is durable when PushAt
-// returns nil. A time that is over is now; e is the event then, and otherwise
+// returns nil. A time that has ended is now; e is the event then, and otherwise
 // has the id 0.
 //
-// The errors are those of [Thread.Push]; [ErrInvalid] also for a time before 1970 or
+// The errors are the errors of [Thread.Push]; [ErrInvalid] also for a time before 1970 or
 // after the year 9999.
 func (t *Thread) PushAt(ctx context.Context, d event.Draft, at time.Time) (e event.Event, err error) {
 	e, _, err = t.DelayUntil(ctx, d, at)
@@ -208,10 +208,11 @@ func (t *Thread) Schedules(ctx context.Context) (list []Schedule, err error) {
 		list = nil
 		return tx.s.Ascend(store.Schedules, nil, func(k, v []byte) (bool, error) {
 			s, err := store.DecodeSchedule(k, v)
-			if err == nil {
-				list = append(list, Schedule{Name: s.Name, Spec: s.Spec, Draft: s.Draft, Next: store.DueOf(s.Next)})
+			if err != nil {
+				return true, err
 			}
-			return true, err
+			list = append(list, Schedule{Name: s.Name, Spec: s.Spec, Draft: s.Draft, Next: store.DueOf(s.Next)})
+			return true, nil
 		})
 	})
 	return list, err

@@ -43,7 +43,7 @@ var plannedSpecs = []struct {
 	}, clockSkew},
 }
 
-// planModel is a thread beside a sorted list. Its clock may be set back.
+// planModel is a thread next to a sorted list. Its clock may be set back.
 type planModel struct {
 	th     *Thread
 	dir    string

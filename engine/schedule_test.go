@@ -15,7 +15,7 @@ import (
 	"thread/internal/store/bolt"
 )
 
-// later is a thread with a clock of its own.
+// later is a thread with a separate clock.
 type later struct {
 	*testing.T
 	th  *Thread
@@ -24,7 +24,7 @@ type later struct {
 
 func newLater(t *testing.T, opts ...Option) *later {
 	t.Helper()
-	// The local time zone is that of the schedules.
+	// The local time zone is the zone of the schedules.
 	l := &later{T: t, now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)}
 	th, err := Init(filepath.Join(t.TempDir(), "inbox"), append(opts, WithClock(func() time.Time { return l.now }))...)
 	if err != nil {
@@ -71,7 +71,7 @@ func (l *later) scheduled(n int64) {
 	}
 }
 
-// TestDelayedOrder: delayed events come in the order of their times, those of one
+// TestDelayedOrder: delayed events come in the order of their times, events of one
 // time in the order of the pushes, and before what is pushed after their time.
 func TestDelayedOrder(t *testing.T) {
 	l := newLater(t)
@@ -181,8 +181,8 @@ func TestDelayedDedupe(t *testing.T) {
 	l.want("once")
 }
 
-// TestScheduleMissed: times that nobody was there for are made up for by one
-// event, and then the schedule goes on.
+// TestScheduleMissed: times that no process was there for are made up for by one
+// event, and then the schedule continues.
 func TestScheduleMissed(t *testing.T) {
 	for _, tt := range []struct {
 		spec        string
@@ -323,7 +323,7 @@ func TestScheduleDamage(t *testing.T) {
 		left      int64 // scheduled after the repair
 		schedules int
 	}{
-		// The schedule's own entry in the queue, the first, can be made anew.
+		// The schedule's own entry in the queue, the first, can be made again.
 		{bucketScheduled, 2, 1},
 		{bucketSchedules, 1, 0},
 	} {
@@ -374,7 +374,7 @@ func TestScheduleDamage(t *testing.T) {
 	}
 }
 
-// TestCheckReleasesNothing: a check changes nothing, and what is due is no fault.
+// TestCheckReleasesNothing: a check changes nothing, and what is due is not a fault.
 func TestCheckReleasesNothing(t *testing.T) {
 	l := newLater(t)
 	l.at(time.Minute, "later")
@@ -387,7 +387,7 @@ func TestCheckReleasesNothing(t *testing.T) {
 	l.scheduled(1)
 }
 
-// TestPruneKeepsScheduled: what is to come is no event yet.
+// TestPruneKeepsScheduled: what is to come is not an event yet.
 func TestPruneKeepsScheduled(t *testing.T) {
 	l := newLater(t)
 	l.at(-time.Second, "gone")

@@ -8,9 +8,9 @@ import (
 )
 
 // Seek sets how far a consumer is, forward or back: id is the last event that
-// counts as processed, 0 for none. The result of a delivery that is out is not
+// counts as processed, 0 for none. The result of a delivery that is in flight is not
 // wanted any more, and what was known of a failing event is forgotten. Dead
-// letters stay; those of events that come again are settled with them.
+// letters stay; letters of events that are redelivered are settled with them.
 //
 // Seek returns [ErrNoSubscription], and [ErrInvalid] for an id that is negative or
 // above the newest event.
@@ -31,7 +31,7 @@ func (tx *Tx) Seek(consumer string, id int64) error {
 	}
 	if p, _, err := tx.Progress(consumer); err != nil {
 		return err
-	} else if id == p.From() { // every event after it comes again
+	} else if id == p.From() { // every event after it is redelivered
 		if err := tx.dropSet(consumer); err != nil {
 			return err
 		}

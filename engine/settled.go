@@ -8,7 +8,7 @@ import (
 	"thread/internal/store"
 )
 
-// The set above the mark. A consumer whose deliveries are out side by side (see
+// The set above the mark. A consumer whose deliveries are in flight side by side (see
 // ParallelFeed) settles events above its progress. They are kept as ranges in the
 // table settled.
 //
@@ -59,16 +59,16 @@ func (s *spans) add(new span, touched func(first int64)) span {
 	return new
 }
 
-// Letters of one consumer in a table of its own: settled ranges, attempts.
+// Letters of one consumer in a separate table: settled ranges, attempts.
 
 // eachSpan calls fn for the ranges of a consumer, in order.
 func (tx *Tx) eachSpan(consumer string, fn func(s span) error) error {
 	return tx.eachLetter(store.Settled, consumer, func(k, v []byte) (bool, error) {
 		r, err := store.DecodeSettledRange(k, v)
-		if err == nil {
-			err = fn(span{r.First, r.Last, r.Count})
+		if err != nil {
+			return true, err
 		}
-		return true, err
+		return true, fn(span{r.First, r.Last, r.Count})
 	})
 }
 
@@ -152,28 +152,25 @@ func (tx *Tx) trimSet(consumer string, from, to int64) error {
 		return err
 	}
 	keys, err := tx.rowsUpTo(store.Settled, consumer, upto)
-	gone := len(keys)
-	for _, k := range keys {
-		if err == nil {
-			err = tx.s.Delete(store.Settled, k)
-		}
-	}
-	var ids []int64
-	if err == nil {
-		err = tx.eachAttempt(consumer, func(id int64, a store.Attempt) (bool, error) {
-			if id <= upto && (id > to || a.Resent == 0) { // a letter stays one
-				ids = append(ids, id)
-			}
-			return id < upto, nil
-		})
-	}
-	gone += len(ids)
-	for _, id := range ids {
-		if err == nil {
-			err = tx.s.Delete(store.Attempts, store.LetterKey(consumer, id))
-		}
-	}
 	if err != nil {
+		return err
+	}
+	gone := len(keys)
+	if err := tx.deleteAll(store.Settled, keys); err != nil {
+		return err
+	}
+	keys = nil
+	err = tx.eachAttempt(consumer, func(id int64, a store.Attempt) (bool, error) {
+		if id <= upto && (id > to || a.Resent == 0) { // a letter stays one
+			keys = append(keys, store.LetterKey(consumer, id))
+		}
+		return id < upto, nil
+	})
+	if err != nil {
+		return err
+	}
+	gone += len(keys)
+	if err := tx.deleteAll(store.Attempts, keys); err != nil {
 		return err
 	}
 	if len(set) > 0 && set[0].first == to+1 { // it was cut, or is touched
@@ -188,7 +185,7 @@ func (tx *Tx) trimSet(consumer string, from, to int64) error {
 	return tx.putDelivery(consumer, &state)
 }
 
-// cleanSet comes before the set above from, the consumer's progress, is made that of from.
+// cleanSet comes before the set above from, the consumer's progress, is made the set of from.
 // A program that does not know the set may have moved progress since it was changed
 // last: ranges that do not count must not count again, and nothing may be left below
 // from.
@@ -205,42 +202,48 @@ func (tx *Tx) cleanSet(consumer string, state *store.Delivery, from int64) error
 		upto = maxID
 	}
 	ranges, err := tx.rowsUpTo(store.Settled, consumer, upto)
-	for _, k := range ranges {
-		if err == nil {
-			err = tx.s.Delete(store.Settled, k)
+	if err != nil {
+		return err
+	}
+	if err := tx.deleteAll(store.Settled, ranges); err != nil {
+		return err
+	}
+	if len(ranges) > 0 && len(set) > 0 { // it may have been cut
+		if err := tx.putSpan(consumer, set[0]); err != nil {
+			return err
 		}
 	}
-	if err == nil && len(ranges) > 0 && len(set) > 0 {
-		err = tx.putSpan(consumer, set[0]) // it may have been cut
-	}
-	var gone []int64
-	if err == nil {
-		err = tx.eachAttempt(consumer, func(id int64, a store.Attempt) (bool, error) {
-			if id <= from && a.Resent == 0 { // a letter stays one
-				gone = append(gone, id)
-			}
-			return id < from, nil
-		})
-	}
-	for _, id := range gone {
-		if err == nil {
-			err = tx.s.Delete(store.Attempts, store.LetterKey(consumer, id))
+	var gone [][]byte
+	err = tx.eachAttempt(consumer, func(id int64, a store.Attempt) (bool, error) {
+		if id <= from && a.Resent == 0 { // a letter stays one
+			gone = append(gone, store.LetterKey(consumer, id))
 		}
+		return id < from, nil
+	})
+	if err != nil {
+		return err
 	}
 	state.Mark = from + 1
-	return err
+	return tx.deleteAll(store.Attempts, gone)
 }
 
 // dropSet makes everything after the progress unread again, and forgets the attempts.
 func (tx *Tx) dropSet(consumer string) error { return tx.trimSet(consumer, maxID, 0) }
 
-// forgetAttempts makes the results of what is out unwanted.
+// forgetAttempts makes the results of what is in flight unwanted.
 func (tx *Tx) forgetAttempts(consumer string) error {
 	keys, err := tx.rowsUpTo(store.Attempts, consumer, maxID)
+	if err != nil {
+		return err
+	}
+	return tx.deleteAll(store.Attempts, keys)
+}
+
+func (tx *Tx) deleteAll(table store.Table, keys [][]byte) error {
 	for _, k := range keys {
-		if err == nil {
-			err = tx.s.Delete(store.Attempts, k)
+		if err := tx.s.Delete(table, k); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }

@@ -63,7 +63,7 @@ const (
 	maxOrderKeyBytes = 4096
 )
 
-// MaxParallel bounds Subscription.Parallel: each delivery that is out is a process.
+// MaxParallel bounds Subscription.Parallel: each delivery that is in flight is a process.
 const MaxParallel = 1000
 
 // subscriptionOf returns a record as users see it.
@@ -82,13 +82,13 @@ func (s *Subscription) set(r *store.Subscription) {
 	r.Pull, r.MaxAttempts = s.Pull, s.MaxAttempts
 }
 
-// Subscribe stores a subscription. A consumer that was subscribed before goes on
+// Subscribe stores a subscription. A consumer that was subscribed before continues
 // from its progress. The subscription is durable when Subscribe returns nil.
 //
-// Subscribe returns [ErrSubscriptionExists], changing nothing, [ErrInvalid] for an
-// empty or overlong field, and for a consumer that differs from another only in the
-// case of letters on a file system that does not tell them apart, and [*filter.Error]
-// for an invalid filter. An empty filter is none.
+// Subscribe returns [ErrSubscriptionExists], changing nothing. It returns [ErrInvalid]
+// for an empty or overlong field; so it does on a file system that ignores case, for a
+// consumer that differs from another only in the case of letters. It returns
+// [*filter.Error] for an invalid filter. An empty filter matches every event.
 func (t *Thread) Subscribe(ctx context.Context, s Subscription) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *Subscription) validate() error {
 		return invalidf("timeout is negative")
 	}
 	if len(s.Lane) > maxLaneBytes || !utf8.ValidString(s.Lane) || strings.HasPrefix(s.Lane, "session:") || strings.TrimSpace(s.Lane) != s.Lane {
-		return invalidf("lane %q is no name of up to %d bytes without spaces around it that does not begin with \"session:\"", s.Lane, maxLaneBytes)
+		return invalidf("lane %q is not a lane name: it has 1 to %d bytes, no surrounding spaces, and does not begin with \"session:\"", s.Lane, maxLaneBytes)
 	}
 	if s.WarnAfter != nil && *s.WarnAfter < 0 {
 		return invalidf("the time after which a wait is warned of is negative")
@@ -174,7 +174,7 @@ func (s *Subscription) validate() error {
 }
 
 func (tx *Tx) subscribe(s *Subscription) error {
-	// JSON could not tell two such names apart. Those that were imported stay.
+	// JSON could not tell two these names apart. Those that were imported stay.
 	if !utf8.ValidString(s.Consumer) {
 		return invalidf("consumer is not valid UTF-8")
 	}
@@ -190,10 +190,10 @@ func (tx *Tx) subscribe(s *Subscription) error {
 		return err
 	}
 	last, err := tx.s.Sequence(store.Subscriptions)
-	if err == nil {
-		err = tx.s.SetSequence(store.Subscriptions, last+1)
-	}
 	if err != nil {
+		return err
+	}
+	if err = tx.s.SetSequence(store.Subscriptions, last+1); err != nil {
 		return err
 	}
 	r := store.Subscription{Ordinal: last + 1}
@@ -205,7 +205,7 @@ func (tx *Tx) subscribe(s *Subscription) error {
 var foldsCase = lock.FoldsCase
 
 // ownFiles returns ErrInvalid for a consumer whose files in run/ and logs/, its lock
-// among them, would be those of another. Their names stay as they are, so that
+// among them, would be another's. Their names stay as they are, so that
 // programs of all versions agree on which file is a consumer's lock; so it is the name of
 // the consumer that must differ where the file system does not tell A from a.
 func (tx *Tx) ownFiles(consumer string) error {

@@ -116,7 +116,7 @@ func (l logic) BeforeBatch(ctx context.Context) error {
 
 // Subscribed implements store.Logic.
 //
-// Old events that the thread is to drop by itself are dropped by whoever starts the
+// Old events that the thread is to drop by itself are dropped by the process that starts the
 // handlers.
 func (l logic) Subscribed(tx store.Tx) bool {
 	t := &Tx{t: l.t, s: tx}

@@ -68,7 +68,7 @@ func TestTruncatedUnderReader(t *testing.T) {
 }
 
 // TestTruncatedBetweenSlices: Events has nothing open while its caller has an event,
-// and finds the file cut short when it goes on.
+// and finds the file cut short when it continues.
 func TestTruncatedBetweenSlices(t *testing.T) {
 	for _, n := range cuts {
 		t.Run("", func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestTruncatedUnderWriter(t *testing.T) {
 				return err
 			})
 			// What a commit writes behind the new end leaves a hole before it, and whether
-			// it met the hole depends on where the end is. Whoever reads on does.
+			// it met the hole depends on where the end is. A process that reads on does.
 			if err != nil && !errors.Is(err, ErrCorrupt) {
 				t.Errorf("cut to %d bytes: %v", n, err)
 			}
@@ -144,7 +144,7 @@ func TestTruncatedUnderWriter(t *testing.T) {
 }
 
 // stillWorks requires that a handle that met a fault has let go of the locks and
-// goes on to name the damage, to readers and to writers.
+// continues to name the damage, to readers and to writers.
 func stillWorks(t *testing.T, th *Thread) {
 	t.Helper()
 	_, err := th.Info(ctx)

@@ -18,7 +18,7 @@ import (
 type Settled struct {
 	First, Last int64 // the ids of its events
 	Result      Result
-	// Interrupted: the delivery was somebody else's, who left no result.
+	// Interrupted: the delivery was another process's, who left no result.
 	Interrupted bool
 	Acked, Dead bool     // neither: they will be given out again
 	Failures    Failures // as far as Failures are kept: of a single event that is not acked
@@ -32,8 +32,8 @@ func (r *Result) notBefore(now time.Time, p *Policy, n int64) time.Time {
 	return now.Add(p.Backoff(n))
 }
 
-// wait lets a single event come again when l says. In an unordered feed the others
-// go on meanwhile.
+// wait lets a single event be redelivered when l says. In an unordered feed the others
+// continue meanwhile.
 func (tx *Tx) wait(consumer string, p *Policy, d *store.Delivery, l store.Failures) error {
 	if !p.Unordered {
 		d.Failing, d.Letter = d.First, l
@@ -46,7 +46,7 @@ func (tx *Tx) wait(consumer string, p *Policy, d *store.Delivery, l store.Failur
 	return tx.putLetter(store.Retries, consumer, d.First, &l)
 }
 
-// postpone notes that an event is to come later, which is no failure.
+// postpone notes that an event is to come later, which is not a failure.
 func postpone(l *store.Failures, r *Result, now time.Time) {
 	l.LastAt, l.NextAt = now, r.NotBefore
 }
@@ -108,10 +108,11 @@ func (f *Feed) nextRetry(tx *Tx, state *store.Delivery, from int64, now time.Tim
 				return false, err
 			}
 			l, err := store.DecodeLetter(k, v)
-			if err == nil {
-				f.add(id, &l, now)
+			if err != nil {
+				return true, err
 			}
-			return true, err
+			f.add(id, &l, now)
+			return true, nil
 		})
 		if err != nil {
 			f.due.loaded = false
@@ -222,18 +223,34 @@ func (s *standings) of(id int64) (DeliveryState, store.Failures, error) {
 	return Unread, failuresOf(&s.at, id), nil
 }
 
+// out reports whether a delivery of an event has begun whose result is not stored.
+func (s *standings) out(id int64) (bool, error) {
+	if err := s.load(); err != nil {
+		return false, err
+	}
+	if s.at.Count > 0 && s.at.First <= id && id <= s.at.Last {
+		return true, nil
+	}
+	if !setCounts(&s.at, s.from) {
+		return false, nil
+	}
+	a, _, err := s.tx.attempt(s.consumer, id)
+	return a.State != store.AttemptWaiting, err
+}
+
 func (s *standings) load() error {
 	if s.read {
 		return nil
 	}
 	p, _, err := s.tx.Progress(s.consumer)
-	if err == nil {
-		s.from = p.From()
-		s.at, err = s.tx.delivery(s.consumer)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		s.set, err = s.tx.settledAbove(s.consumer, &s.at, s.from)
+	s.from = p.From()
+	if s.at, err = s.tx.delivery(s.consumer); err != nil {
+		return err
 	}
+	s.set, err = s.tx.settledAbove(s.consumer, &s.at, s.from)
 	s.read = err == nil
 	return err
 }

@@ -146,6 +146,7 @@ func TestUnorderedModel(t *testing.T) {
 				}
 			},
 			"killed": func(rt *rapid.T) {
+				killFeeds(th)
 				feed = th.Feed("c", policy)
 				if out == nil {
 					rt.Skip()

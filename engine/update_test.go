@@ -34,7 +34,7 @@ func TestPanicInUpdate(t *testing.T) {
 }
 
 // TestCallbacks: what ends a function of the caller in another way than with its
-// return goes on to the caller as it is, with the stack of where it began. Nothing
+// return continues to the caller as it is, with the stack of where it began. Nothing
 // is stored, and nothing stays locked or queued.
 func TestCallbacks(t *testing.T) {
 	th, err := engine.Init(filepath.Join(t.TempDir(), "inbox"), engine.WithLockWait(0))

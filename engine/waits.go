@@ -10,7 +10,7 @@ import (
 // waits are the ends of the waits of events that this process has seen, with the
 // reading of the monotonic clock: they end when they would have, however the clock
 // is set meanwhile. A wait that would be longer than it was to be when it began was
-// noted by a clock that was ahead, and is over.
+// noted by a clock that was ahead, and has ended.
 type waits map[int64]struct{ nextAt, end time.Time }
 
 // end returns when the wait of an event ends that has failed.

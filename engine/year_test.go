@@ -84,7 +84,7 @@ func TestYear(t *testing.T) {
 	if err != nil || info.Size() > most+most/4 {
 		t.Errorf("events.db has %d bytes, %v", info.Size(), err)
 	}
-	// The database, as many bytes of lines and the same again, as docs/RELIABILITY.md says, and logs.
+	// The database, as many bytes of lines and the same again, as docs/reference/upkeep.md says, and logs.
 	if largest = max(largest, bytesBelow(t, th.Dir())); largest > 4*most {
 		t.Errorf("the directory had %d bytes", largest)
 	}
@@ -129,7 +129,7 @@ func median[T cmp.Ordered](of []T) T {
 	return of[len(of)/2]
 }
 
-// writtenBytes returns how many bytes this process has written, 0 where nobody says.
+// writtenBytes returns how many bytes this process has written, 0 where it is unknown.
 func writtenBytes() int64 {
 	data, err := os.ReadFile("/proc/self/io")
 	if err != nil {
@@ -144,7 +144,7 @@ func writtenBytes() int64 {
 	return 0
 }
 
-// openDescriptors returns how many this process has, 0 where nobody says.
+// openDescriptors returns how many this process has, 0 where it is unknown.
 func openDescriptors() int {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	return len(entries)

@@ -116,7 +116,7 @@ func checkText(field, s string, maxBytes int) error {
 }
 
 // ToValidUTF8 puts U+FFFD in the place of each byte of source, type, subtype and
-// content that is not valid UTF-8, and returns how many there were. Whoever pushes
+// content that is not valid UTF-8, and returns how many there were. The caller
 // decides whether to call it: drafts that are not valid are refused everywhere. A
 // dedupe key is a name and stays as it is.
 func (d *Draft) ToValidUTF8() (replaced int) {

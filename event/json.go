@@ -147,7 +147,7 @@ func appendEscaped(dst []byte, s string) []byte {
 
 // plain8 reports whether the first 8 bytes of s are ASCII that needs no escape.
 // It looks at all of them at once: a byte that is below 0x20, or equal to '"' or
-// '\\', borrows from its top bit, and so may one above such a byte, which only
+// '\\', borrows from its top bit, and so may the byte above it, which only
 // costs a closer look.
 func plain8[T string | []byte](s T) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080

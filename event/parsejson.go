@@ -7,14 +7,17 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"thread/internal/similar"
 )
 
 // ParseDraft reads one line of a batch: a JSON object with non-empty text source and
-// type, content, and optionally subtype and dedupe_key. Other keys are ignored and of
-// a repeated key the last counts, so that events.jsonl can be pushed again. A number
+// type, content, and optionally subtype and dedupe_key. id and created_at are ignored,
+// so that events.jsonl can be pushed again, other keys are refused, and of a repeated
+// key the last counts. A number
 // as source, type or subtype is taken as its text, as it is written; content that is
 // not a string is kept as its compact JSON. The draft is validated, and does not
-// alias line. Every error wraps [ErrInvalid], and that of text that is not valid
+// alias line. Every error wraps [ErrInvalid], and the error of text that is not valid
 // [ErrNotText].
 func ParseDraft(line []byte) (Draft, error) {
 	p := draftParser{strict: true}
@@ -29,6 +32,12 @@ func ParseDraftLossy(line []byte) (d Draft, replaced int, err error) {
 	var p draftParser
 	d, err = p.parse(line)
 	return d, p.replaced, err
+}
+
+// draftMembers are the members of a line. It is a function because a list at package
+// level would be built at every start of the program.
+func draftMembers() []string {
+	return []string{"source", "type", "subtype", "content", "dedupe_key"}
 }
 
 type draftParser struct {
@@ -59,6 +68,11 @@ func (p *draftParser) parse(line []byte) (d Draft, err error) {
 			content = value
 		case "dedupe_key":
 			dedupeKey = value
+		case "id", "created_at": // of an event that is pushed again
+		case "outbox":
+			return d, fmt.Errorf("%w: the member \"outbox\" is read by thread outbox push", ErrInvalid)
+		default:
+			return d, fmt.Errorf("%w: %s", ErrInvalid, similar.Unknown("member", name, draftMembers()))
 		}
 		rest = tail
 	}
@@ -123,7 +137,7 @@ func (p *draftParser) text(field string, value []byte) (string, error) {
 	return p.valid(field, s, halves)
 }
 
-// valid returns the text of a field in which so many halves of surrogate pairs
+// valid returns the text of a field in which that many halves of surrogate pairs
 // are replaced already.
 func (p *draftParser) valid(field, s string, halves int) (string, error) {
 	if p.strict {

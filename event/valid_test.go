@@ -51,8 +51,8 @@ func TestParseDraftLossy(t *testing.T) {
 		return `"` + strings.Join(rapid.SliceOfN(piece, 1, 6).Draw(t, "pieces"), "") + `"`
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		line := fmt.Sprintf(`{"source":%s,"type":%s,"subtype":%s,"content":%s,"ignored":%s}`, text.Draw(t, "source"),
-			text.Draw(t, "type"), text.Draw(t, "subtype"), rapid.OneOf(text, rapid.Just("[\"\xff\", 1]")).Draw(t, "content"), text.Draw(t, "ignored"))
+		line := fmt.Sprintf(`{"source":%s,"type":%s,"subtype":%s,"content":%s,"created_at":%s}`, text.Draw(t, "source"),
+			text.Draw(t, "type"), text.Draw(t, "subtype"), rapid.OneOf(text, rapid.Just("[\"\xff\", 1]")).Draw(t, "content"), text.Draw(t, "created_at"))
 		var want struct{ Source, Type, Subtype string }
 		if err := json.Unmarshal([]byte(line), &want); err != nil {
 			t.Fatal(err)

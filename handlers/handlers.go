@@ -7,8 +7,8 @@
 //	}
 //
 // The program "thread" has to be installed on the host: handlers are run by a process
-// of it, which outlives this one. It is looked for beside this program's file, in
-// libexec/thread next to that directory, and on PATH, but for entries of PATH that are
+// of it, which outlives this one. It is looked for next to this program's file, in
+// libexec/thread next to that directory, and on PATH, except entries of PATH that are
 // relative. A program that only reads, pops or takes a Feed needs none of this.
 package handlers
 
@@ -33,14 +33,14 @@ var (
 
 // Wake sees to it that the handlers run which have unread events, and returns at once.
 // A running "thread serve" is told, which takes one datagram; without one, a detached
-// process of the program starts. source is that of the last event pushed. A thread
+// process of the program starts. source is the source of the last event pushed. A thread
 // without subscriptions costs one read. One call after several pushes is enough.
 //
 // The environment counts as it does for the program: THREAD_DISPATCH=none starts
 // nothing, and a push made in a handler does not start that handler again at once.
 //
 // Wake returns [ErrNoProgram], [ErrOwner], the errors of [engine.Thread.View], or
-// those of starting a process. The events are stored all the same, and the next push,
+// errors of starting a process. The events are stored all the same, and the next push,
 // or "thread dispatch", runs the handlers.
 func Wake(ctx context.Context, t *engine.Thread, source string) error {
 	subscribed := false
@@ -48,7 +48,7 @@ func Wake(ctx context.Context, t *engine.Thread, source string) error {
 		subscribed = tx.HasSubscriptions()
 		return nil
 	})
-	if err == nil && !subscribed { // whoever starts handlers keeps the thread's limits, too
+	if err == nil && !subscribed { // the process that starts handlers also keeps the thread's limits
 		subscribed, err = t.RetainDue(ctx)
 	}
 	switch {
@@ -63,9 +63,9 @@ func Wake(ctx context.Context, t *engine.Thread, source string) error {
 
 // WakeAt is for an event that was scheduled ([engine.Thread.PushAt] and
 // [engine.Thread.PushAfter] with an id of 0). It tells a running "thread serve", or
-// leaves a process that waits for times within the hour, and reports whether somebody
+// leaves a process that waits for times within the hour, and reports whether a process
 // will release the event at its time; if not, the next use of the thread after it
-// does. Errors are those of [Wake], and the event is scheduled all the same.
+// does. Errors are as of [Wake], and the event is scheduled all the same.
 func WakeAt(ctx context.Context, t *engine.Thread, at time.Time) (awaited bool, err error) {
 	awaited, err = dispatch.Rescheduled(ctx, t, at)
 	return awaited, explained(err)

@@ -59,7 +59,7 @@ func install(t *testing.T) (th *engine.Thread, lines *os.File) {
 	}
 	t.Cleanup(func() { // who supervises has ended, too: the directory can be deleted
 		for end := time.Now().Add(20 * time.Second); atWork(th.Dir()) && time.Now().Before(end); {
-			time.Sleep(5 * time.Millisecond) // nobody tells of the end of others' processes
+			time.Sleep(5 * time.Millisecond) // no event reports the end of others' processes
 		}
 	})
 	if err := th.Subscribe(t.Context(), engine.Subscription{Consumer: "c", Handler: "echo \"$THREAD_CONSUMER\" > '" + pipe + "'"}); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -19,23 +21,24 @@ var Questions = []Question{
 	{"tools", "which tools were called, with their source types"},
 	{"failures", "what failed, was cancelled, timed out or was recovered, and when"},
 	{"hooks", "which hooks ran, and what they changed"},
-	{"mirror", "how far the history is, for comparing with mirror_state.last_event_id of a mirror"},
+	{"mirror", "how far the history is, and each mirror of its workspaces, which has its file, status and error"},
 }
 
 // Record is one answer: a line of structured log. Text that is empty is null.
 type Record struct {
 	At                                 time.Time
+	Thread                             string // the directory; of the caller, "" from Audit
 	Event                              string // the question, or the entity and op of a history event
 	SubjectRef, WorkspaceID, SessionID string
 	RunID, ParentRunID                 string
 	TriggerType, TriggerRef            string
 	AgentName, EffectiveAgentName      string
-	SwitchCount                        int64
+	SwitchCount                        int64 `column:",opt"`
 	ToolCallID, SourceType, ToolName   string
 	ActionName, HookName, EventName    string
-	HistoryEventID                     int64
+	HistoryEventID                     int64 `column:",opt"`
 	Status, ErrorCode, ErrorMessage    string
-	DurationMS                         int64
+	DurationMS                         int64 `column:",opt"`
 	RequestID, Traceparent             string
 	Patch                              json.RawMessage
 }
@@ -43,35 +46,7 @@ type Record struct {
 // AppendJSON appends the record as a JSON object.
 func (r *Record) AppendJSON(b []byte) []byte {
 	c := columns{b: append(b, '{'), nulls: true}
-	c.at("at", &r.At)
-	for _, t := range []struct {
-		name  string
-		value *string
-	}{
-		{"event", &r.Event}, {"subject_ref", &r.SubjectRef}, {"workspace_id", &r.WorkspaceID}, {"session_id", &r.SessionID},
-		{"run_id", &r.RunID}, {"parent_run_id", &r.ParentRunID}, {"trigger_type", &r.TriggerType}, {"trigger_ref", &r.TriggerRef},
-		{"agent_name", &r.AgentName}, {"effective_agent_name", &r.EffectiveAgentName},
-	} {
-		c.text(t.name, t.value)
-	}
-	c.some("switch_count", &r.SwitchCount)
-	for _, t := range []struct {
-		name  string
-		value *string
-	}{
-		{"tool_call_id", &r.ToolCallID}, {"source_type", &r.SourceType}, {"tool_name", &r.ToolName}, {"action_name", &r.ActionName},
-		{"hook_name", &r.HookName}, {"event_name", &r.EventName},
-	} {
-		c.text(t.name, t.value)
-	}
-	c.some("history_event_id", &r.HistoryEventID)
-	c.text("status", &r.Status)
-	c.text("error_code", &r.ErrorCode)
-	c.text("error_message", &r.ErrorMessage)
-	c.some("duration_ms", &r.DurationMS)
-	c.text("request_id", &r.RequestID)
-	c.text("traceparent", &r.Traceparent)
-	c.value("patch", &r.Patch)
+	walk(r, &c)
 	return append(c.b, '}')
 }
 
@@ -175,4 +150,88 @@ func TraceOf(r *RunRow) (traceparent, requestID string) {
 		return "", ""
 	}
 	return in.Traceparent, in.RequestID
+}
+
+// Price is what a model costs, per million tokens, in any currency.
+type Price struct {
+	Input  float64 `json:"input"`
+	Output float64 `json:"output"`
+	Cached float64 `json:"cached"` // of the input
+}
+
+// Usage is the sum of calls of models.
+type Usage struct {
+	Key      string  `json:"key"` // the session, agent, model or day
+	Calls    int64   `json:"calls"`
+	Input    int64   `json:"input_tokens"`
+	Output   int64   `json:"output_tokens"`
+	Cached   int64   `json:"cached_input_tokens"`
+	Cost     float64 `json:"cost"`
+	Unpriced int64   `json:"calls_without_price"`
+}
+
+// UsageBy is by what [History.Usage] sums.
+var UsageBy = []string{"session", "agent", "model", "day"}
+
+// Usage sums the calls of models in the runs that were made since that time, sorted by key.
+func (h *History) Usage(ctx context.Context, by string, since time.Time, prices map[string]Price) ([]Usage, error) {
+	if err := oneOf("by", by, UsageBy); err != nil {
+		return nil, err
+	}
+	sums := map[string]*Usage{}
+	for run, err := range h.Runs(ctx, Query{}) {
+		if err != nil {
+			return nil, err
+		}
+		if run.CreatedAt.Before(since) {
+			break
+		}
+		for s, err := range h.Steps(ctx, run.ID) {
+			if err != nil {
+				return nil, err
+			}
+			if s.StepType == ModelCallType {
+				addUsage(sums, by, &run, &s, prices)
+			}
+		}
+	}
+	list := make([]Usage, 0, len(sums))
+	for _, key := range slices.Sorted(maps.Keys(sums)) {
+		list = append(list, *sums[key])
+	}
+	return list, nil
+}
+
+func addUsage(sums map[string]*Usage, by string, run *RunRow, s *StepRow, prices map[string]Price) {
+	var in struct {
+		Request struct {
+			Model string `json:"model"`
+		} `json:"request"`
+	}
+	var out struct {
+		Response struct {
+			Usage struct {
+				Input  int64 `json:"inputTokens"`
+				Output int64 `json:"outputTokens"`
+				Cached int64 `json:"cachedInputTokens"`
+			} `json:"usage"`
+		} `json:"response"`
+	}
+	_ = json.Unmarshal(s.Input, &in) // what has another form counts as a call alone
+	_ = json.Unmarshal(s.Output, &out)
+	key := map[string]string{"session": run.SessionID, "agent": s.AgentName, "model": in.Request.Model, "day": s.StartedAt.Format(time.DateOnly)}[by]
+	sum := sums[key]
+	if sum == nil {
+		sum = &Usage{Key: key}
+		sums[key] = sum
+	}
+	u, price := &out.Response.Usage, prices[in.Request.Model]
+	sum.Calls++
+	sum.Input += u.Input
+	sum.Output += u.Output
+	sum.Cached += u.Cached
+	sum.Cost += (float64(u.Input-u.Cached)*price.Input + float64(u.Cached)*price.Cached + float64(u.Output)*price.Output) / 1e6
+	if _, known := prices[in.Request.Model]; !known {
+		sum.Unpriced++
+	}
 }

@@ -3,23 +3,42 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
-	"thread/internal/watch"
+	"thread/engine"
+	"thread/internal/command"
 	"thread/lock"
 )
 
 // A run beats by touching run/.beat/<run>, which costs no history event and wears no
-// flash. A supervised run holds the kernel lock on that file, too.
+// flash. The process of a supervised run also holds two kernel locks: one on that file, and
+// the tree lock on run/.beat/<run>~tree, which the command of the run inherits. See package
+// command.
 
 func (h *History) beatPath(run string) string {
 	return filepath.Join(h.dir, "run", ".beat", lock.Name(run))
 }
 
+// treePath has a character that no encoded id has.
+func (h *History) treePath(run string) string { return treeOf(h.beatPath(run)) }
+
+func treeOf(beat string) string { return beat + treeEnd }
+
+const treeEnd = "~tree"
+
 // beatOf returns when the run beat last, the zero time where that is not known.
+func (tx *Tx) beatOf(run string) time.Time {
+	if tx.h.of != nil {
+		return tx.beatOnServer(run)
+	}
+	return tx.h.beatOf(run)
+}
+
+// beatOf is that for a directory.
 func (h *History) beatOf(run string) time.Time {
 	info, err := os.Lstat(h.beatPath(run))
 	if err != nil {
@@ -29,7 +48,10 @@ func (h *History) beatOf(run string) time.Time {
 }
 
 // touch makes the run beat now.
-func (h *History) touch(run string) error {
+func (h *History) touch(ctx context.Context, run string) error {
+	if h.of != nil {
+		return h.beatOnServer(ctx, run)
+	}
 	now := h.now()
 	path := h.beatPath(run)
 	err := os.Chtimes(path, now, now)
@@ -39,7 +61,7 @@ func (h *History) touch(run string) error {
 	if err := h.makeBeatDir(); err != nil {
 		return err
 	}
-	f, err := lock.Create(path, os.O_RDWR)
+	f, err := lock.Create(path, os.O_RDWR|lock.NoFollow)
 	if err != nil {
 		return err
 	}
@@ -51,23 +73,87 @@ func (h *History) touch(run string) error {
 
 func (h *History) makeBeatDir() error {
 	dir := filepath.Join(h.dir, "run")
+	if h.of != nil {
+		if err := os.MkdirAll(h.dir, 0o700); err != nil {
+			return err
+		}
+	}
 	if err := lock.Mkdir(dir); err != nil {
 		return err
 	}
 	return makeDir(filepath.Join(dir, ".beat"), h.dir)
 }
 
-// supervise takes the lock of a run, which says that it lives. It returns
-// lock.ErrHeld where another process has it.
-func (h *History) supervise(run string) (*lock.File, error) {
+// supervise takes the locks of a run. It returns lock.ErrHeld where another process has the
+// first one, and *leftError where a command of an earlier attempt has the tree lock.
+func (h *History) supervise(run string) (own, tree *lock.File, err error) {
 	if err := h.makeBeatDir(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return lock.Try(h.beatPath(run), lock.Exclusive)
+	if own, err = lock.Try(h.beatPath(run), lock.Exclusive); err != nil {
+		return nil, nil, err
+	}
+	tree, err = lock.Try(h.treePath(run), lock.Exclusive)
+	if errors.Is(err, lock.ErrHeld) {
+		err = &leftError{run}
+	}
+	if err != nil {
+		_ = own.Close() // it was only held
+		return nil, nil, err
+	}
+	return own, tree, nil
+}
+
+// leftError says that a process is left of the command of a run whose worker is gone.
+type leftError struct{ run string }
+
+func (e *leftError) Error() string {
+	return fmt.Sprintf("the command of run %q has not ended, though its worker has", e.run)
+}
+
+// endLeft ends what is left of the command of a run, and reports whether it has ended. Where
+// processes cannot be found, as on other systems than Linux, it has not until it ends itself.
+// The lock of the run is held meanwhile: without it, the run could be recovered and begun
+// again, and the new attempt, which has the same id, would be ended.
+func (h *History) endLeft(ctx context.Context, run string) (bool, error) {
+	path := h.beatPath(run)
+	return endLeftAt(ctx, path, &command.Left{RunID: run, Dir: h.parent, Trees: []string{treeOf(path)}})
+}
+
+// endLeftAt is endLeft by the path of the lock of the run.
+func endLeftAt(ctx context.Context, path string, left *command.Left) (bool, error) {
+	limited, stop := context.WithTimeout(ctx, command.Grace+time.Second)
+	defer stop()
+	own, err := lock.Open(limited, path, lock.Exclusive)
+	switch {
+	case err != nil && ctx.Err() == nil && limited.Err() != nil:
+		return true, nil // a worker has it, and the run is judged again
+	case err != nil:
+		return false, err
+	}
+	defer own.Close()
+	if err := left.End(ctx, command.Grace, nil); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, command.EndPause)
+	defer cancel()
+	f, err := os.OpenFile(treeOf(path), os.O_RDWR|lock.NoFollow, 0)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist), nil
+	}
+	defer f.Close()
+	return lock.Wait(ctx, f, lock.Shared) == nil, nil
 }
 
 // forget removes what a run that has ended has left.
-func (h *History) forget(run string) { _ = os.Remove(h.beatPath(run)) }
+func (h *History) forget(run string) {
+	if h.of != nil {
+		h.stopBeat(run)
+	}
+	_ = os.Remove(h.beatPath(run))
+	_ = os.Remove(h.treePath(run))
+	_ = os.Remove(h.keptPath(run))
+}
 
 // vitality is what is known of a run that is active.
 type vitality int
@@ -75,12 +161,17 @@ type vitality int
 const (
 	alive   vitality = iota
 	unknown          // no beat was ever seen: it counts from now on
+	left             // its worker is gone, its command is not
 	dead
 )
 
 // judge says whether a run lives that last beat within staleAfter, or is supervised
 // and has its lock. For how long it has not beaten, it returns as well.
-func (h *History) judge(run *RunRow, staleAfter time.Duration) (v vitality, silent time.Duration) {
+func (tx *Tx) judge(run *RunRow, staleAfter time.Duration) (v vitality, silent time.Duration) {
+	h := tx.h
+	if h.of != nil {
+		return tx.judgeOnServer(run, staleAfter)
+	}
 	if _, ok := HandlerOf(run); ok && h.handlerRuns(run) {
 		return alive, 0
 	}
@@ -91,19 +182,16 @@ func (h *History) judge(run *RunRow, staleAfter time.Duration) (v vitality, sile
 	}
 	silent = max(0, h.now().Sub(info.ModTime()))
 	if run.Supervised {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil && !errors.Is(err, fs.ErrPermission) {
-			return unknown, silent
-		}
-		if err == nil {
-			defer f.Close()
-			err = lock.TryFile(f, lock.Exclusive)
-		}
+		err := ask(path)
 		switch {
 		case errors.Is(err, lock.ErrHeld):
 			return alive, silent
+		case err == nil && errors.Is(ask(h.treePath(run.ID)), lock.ErrHeld):
+			return left, silent
 		case err == nil:
 			return dead, silent
+		case errors.Is(err, fs.ErrNotExist):
+			return unknown, silent
 		}
 		// Locks cannot be had here, or it is another account's: its beat decides.
 	}
@@ -111,6 +199,16 @@ func (h *History) judge(run *RunRow, staleAfter time.Duration) (v vitality, sile
 		return dead, silent
 	}
 	return alive, silent
+}
+
+// ask returns lock.ErrHeld if the lock of the file is held.
+func ask(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|lock.NoFollow, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return lock.TryFile(f, lock.Shared)
 }
 
 // BeatOnce says that the run lives. It returns [ErrCancelled] when the run is to be
@@ -128,32 +226,35 @@ func (r *Run) BeatOnce(ctx context.Context) error {
 	case cancelled:
 		err = ErrCancelled
 	}
-	return errors.Join(err, r.keep())
+	return errors.Join(err, r.keep(ctx))
 }
 
 // keep touches the beat of the run. If run/ was deleted, the lock went with it: a
 // supervised run takes the new one.
-func (r *Run) keep() error {
+func (r *Run) keep(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lock != nil {
 		if same, _ := lock.Names(r.h.beatPath(r.id), r.lock.File()); !same {
-			l, err := r.h.supervise(r.id)
+			own, tree, err := r.h.supervise(r.id)
 			if err != nil {
 				return err
 			}
-			_ = r.lock.Close() // of a file that has no name
-			r.lock = l
+			_ = r.lock.Close() // of files that have no name
+			_ = r.tree.Close()
+			r.lock, r.tree = own, tree
+			r.noteAttempt()
 		}
 	}
-	return r.h.touch(r.id)
+	return r.h.touch(ctx, r.id)
 }
 
 // Beat lets the run beat every so often, 0 for [DefaultBeat] and at least [MinBeat],
 // until stop is called or ctx ends. The context that it returns ends when the run is
 // to be cancelled or is not this handle's any more; its cause is then [ErrCancelled],
-// [ErrRecovered] or [ErrEnded]. A history that cannot be read for a while ends
-// nothing.
+// [ErrRecovered] or [ErrEnded]. A directory that cannot be read for a while ends
+// nothing. A server ends the context with [ErrCutOff] when a beat is two intervals late, because
+// another host may take the run after the third.
 func (r *Run) Beat(ctx context.Context, every time.Duration) (_ context.Context, stop func()) {
 	if every <= 0 {
 		every = DefaultBeat
@@ -163,9 +264,15 @@ func (r *Run) Beat(ctx context.Context, every time.Duration) (_ context.Context,
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w, err := watch.New(r.h.dir)
-		if err == nil {
-			defer w.Close()
+		if r.h.of != nil {
+			r.beatServer(ctx, every, cancel)
+			return
+		}
+		var w engine.Watcher
+		if t, err := r.h.thread(true); err == nil {
+			if w, err = t.Watch(); err == nil {
+				defer r.h.leaveWatch(w)
+			}
 		}
 		for {
 			switch err := r.BeatOnce(ctx); {
@@ -173,7 +280,7 @@ func (r *Run) Beat(ctx context.Context, every time.Duration) (_ context.Context,
 				cancel(err)
 				return
 			}
-			if !r.wait(ctx, w, every) {
+			if !r.wait(ctx, w, every) || pause(ctx, lookPause) != nil {
 				return
 			}
 		}
@@ -184,9 +291,23 @@ func (r *Run) Beat(ctx context.Context, every time.Duration) (_ context.Context,
 	}
 }
 
+// lookPause is how long a worker of a directory waits after a write before it looks whether its
+// run is to be cancelled: every write wakes all workers.
+const lookPause = 20 * time.Millisecond
+
+// leaveWatch closes a watcher. In a directory it does not wait for the kernel, which takes up to
+// 20 ms: longer than all else of a short run.
+func (h *History) leaveWatch(w engine.Watcher) {
+	if h.of != nil {
+		_ = w.Close() // it only waited
+		return
+	}
+	go w.Close()
+}
+
 // wait returns true when it is time to beat again, or something was written, which
 // may be that the run is to be cancelled.
-func (r *Run) wait(ctx context.Context, w *watch.Watcher, every time.Duration) bool {
+func (r *Run) wait(ctx context.Context, w engine.Watcher, every time.Duration) bool {
 	if w != nil {
 		return w.Wait(ctx, time.Now().Add(every)) == nil
 	}

@@ -46,8 +46,8 @@ func ParseChange(e *event.Event) (Change, error) {
 		ID    string `json:"id"`
 		First int64  `json:"first"`
 	}
-	if err := json.Unmarshal([]byte(head), &in); err != nil || newRow(c.Entity) == nil || (row == "") != (in.Op == OpDelete) {
-		return c, invalidf("event %d is no history event", e.ID)
+	if err := json.Unmarshal([]byte(head), &in); err != nil || NewRow(c.Entity) == nil || (row == "") != (in.Op == OpDelete) {
+		return c, invalidf("event %d is not a history event", e.ID)
 	}
 	c.Op, c.EntityID, c.first = in.Op, in.ID, in.First
 	return c, nil

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"thread/event"
@@ -22,6 +25,77 @@ type columns struct {
 
 	compact *compact // where it is not JSON
 }
+
+// rowField is a column of a row.
+type rowField struct {
+	name string
+	null bool // a number that is null when it is 0
+}
+
+// rowFields are the columns of each type of row: the fields in their order, named as the
+// field, in lower case with underscores, or by the tag column.
+var rowFields sync.Map // of []rowField by reflect.Type
+
+func fieldsOf(t reflect.Type) []rowField {
+	if known, ok := rowFields.Load(t); ok {
+		return known.([]rowField)
+	}
+	list := make([]rowField, t.NumField())
+	for i := range list {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("column"), ",")
+		list[i] = rowField{name: name, null: options == "opt"}
+		for j, c := range f.Name {
+			if name != "" {
+				break
+			}
+			if j > 0 && c < 'a' && f.Name[j-1] >= 'a' {
+				list[i].name += "_"
+			}
+			list[i].name += strings.ToLower(string(c))
+		}
+	}
+	rowFields.Store(t, list)
+	return list
+}
+
+// walk goes through the columns of a row, or of a *Record.
+func walk(r any, c *columns) {
+	row := reflect.ValueOf(r).Elem()
+	for i, f := range fieldsOf(row.Type()) {
+		switch v := row.Field(i).Addr().Interface().(type) {
+		case *string:
+			c.text(f.name, v)
+		case *json.RawMessage:
+			c.value(f.name, v)
+		case *time.Time:
+			c.at(f.name, v)
+		case *bool:
+			c.flag(f.name, v)
+		case *int64:
+			c.number(f.name, v, f.null)
+		}
+	}
+}
+
+// column returns where the column of that name is, nil where the row has none.
+func column(r Row, name string) any {
+	row := reflect.ValueOf(r).Elem()
+	for i, f := range fieldsOf(row.Type()) {
+		if f.name == name {
+			return row.Field(i).Addr().Interface()
+		}
+	}
+	return nil
+}
+
+func textOf(r Row, name string) *string {
+	text, _ := column(r, name).(*string)
+	return text
+}
+
+// idOf returns where the id of the row is.
+func idOf(r Row) *string { return reflect.ValueOf(r).Elem().Field(0).Addr().Interface().(*string) }
 
 // name begins a column that has a value.
 func (c *columns) name(name string) {
@@ -119,10 +193,14 @@ func (c *columns) value(name string, v *json.RawMessage) {
 	}
 }
 
-// number is a column that always has a value.
-func (c *columns) number(name string, v *int64) {
+// number is a column of a whole number. 0 is null if null is set.
+func (c *columns) number(name string, v *int64, null bool) {
 	if c.compact != nil {
 		c.compactNumber(name, v)
+		return
+	}
+	if null && !c.decode && *v == 0 {
+		c.skip(name)
 		return
 	}
 	if !c.decode {
@@ -146,15 +224,6 @@ func (c *columns) compactNumber(name string, v *int64) {
 	n, err := c.compact.varint()
 	*v = n
 	c.failed(name, err)
-}
-
-// some is number, where 0 is null.
-func (c *columns) some(name string, v *int64) {
-	if c.compact == nil && !c.decode && *v == 0 {
-		c.skip(name)
-		return
-	}
-	c.number(name, v)
 }
 
 // flag is a column that is true or null.
@@ -211,13 +280,26 @@ func (c *columns) at(name string, v *time.Time) {
 // appendRow appends the row as a JSON object.
 func appendRow(b []byte, r Row, nulls bool) ([]byte, error) {
 	c := columns{b: append(b, '{'), nulls: nulls}
-	r.columns(&c)
+	walk(r, &c)
 	return append(c.b, '}'), c.err
 }
 
 // AppendJSON appends the row as a JSON object with all of its columns, those that are
-// empty as null. It returns [ErrInvalid] for invalid JSON in a column of JSON.
-func AppendJSON(b []byte, r Row) ([]byte, error) { return appendRow(b, r, true) }
+// empty as null. A run that is queued or waits also has the member hold: see [HoldOf]. It returns
+// [ErrInvalid] for invalid JSON in a column of JSON.
+func AppendJSON(b []byte, r Row) ([]byte, error) {
+	b, err := appendRow(b, r, true)
+	run, ok := r.(*RunRow)
+	if err != nil || !ok {
+		return b, err
+	}
+	hold := HoldOf(run)
+	if hold == nil {
+		return b, nil
+	}
+	text, err := json.Marshal(hold)
+	return append(append(append(b[:len(b)-1], `,"hold":`...), text...), '}'), err
+}
 
 // ParseJSON fills the row from a JSON object. Columns that it does not have become
 // empty, and others are passed over. The row keeps parts of text.
@@ -226,7 +308,7 @@ func ParseJSON(r Row, text []byte) error {
 	// much, and is for what comes from elsewhere.
 	if len(text) > 1 && text[0] == '{' {
 		c := columns{decode: true, rest: text[1:]}
-		if r.columns(&c); c.err == nil && string(c.rest) == "}" {
+		if walk(r, &c); c.err == nil && string(c.rest) == "}" {
 			return nil
 		}
 	}
@@ -235,7 +317,7 @@ func ParseJSON(r Row, text []byte) error {
 		return fmt.Errorf("%w: %s: %w", ErrInvalid, r.Entity(), err)
 	}
 	c := columns{decode: true, in: in}
-	r.columns(&c)
+	walk(r, &c)
 	return c.err
 }
 
@@ -305,7 +387,7 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 }
 
 // SetMember returns the JSON object with the member set, and the others as they
-// were, in the order of their names. A nil object is an empty one; what is no object
+// were, in the order of their names. A nil object is an empty one; what is not an object
 // is kept under "value".
 func SetMember(object json.RawMessage, name string, value any) (json.RawMessage, error) {
 	in := map[string]json.RawMessage{}

@@ -31,16 +31,16 @@ var errCompact = errors.New("a row is cut short")
 // appendCompact appends the row in its compact form.
 func appendCompact(b []byte, r Row) []byte {
 	c := columns{compact: &compact{out: b}}
-	r.columns(&c)
+	walk(r, &c)
 	return c.compact.out
 }
 
 // parseCompact fills the row. The row keeps parts of text.
 func parseCompact(r Row, text string) error {
 	c := columns{decode: true, compact: &compact{in: text}}
-	r.columns(&c)
+	walk(r, &c)
 	if c.err == nil && c.compact.in != "" {
-		c.err = corrupt(r.Entity(), *r.id())
+		c.err = corrupt(r.Entity(), *idOf(r))
 	}
 	return c.err
 }

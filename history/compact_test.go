@@ -48,13 +48,13 @@ func TestCompact(t *testing.T) {
 		entities = append(entities, e)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		row := newRow(rapid.SampledFrom(entities).Draw(t, "entity"))
+		row := NewRow(rapid.SampledFrom(entities).Draw(t, "entity"))
 		drawn(t, row)
 		text, err := appendRow(nil, row, false)
 		if err != nil {
 			return // it cannot be stored
 		}
-		logged, got := newRow(row.Entity()), newRow(row.Entity())
+		logged, got := NewRow(row.Entity()), NewRow(row.Entity())
 		wrong := ParseJSON(logged, text)
 		short, err := inline(row.Entity(), text)
 		if len(text) > maxInline {
@@ -93,7 +93,7 @@ func TestCompact(t *testing.T) {
 }
 
 // TestOldRecords: tables of an older version, in which a row stands in the log only, are
-// used as they are, and rebuilding them makes those of this version.
+// used as they are, and rebuilding them makes tables of this version.
 func TestOldRecords(t *testing.T) {
 	h := inbox(t)
 	session(t, h, "S")

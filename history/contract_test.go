@@ -16,7 +16,7 @@ import (
 
 // What the lines of the contract say beyond the tests of each room.
 
-// H-02: each role of the AI SDK is one, and the order of a session is that of the
+// H-02: each role of the AI SDK is one, and the order of a session is the session of the
 // writes, also where several come in one commit.
 func TestRoles(t *testing.T) {
 	h := inbox(t)
@@ -125,7 +125,7 @@ func TestRequeueStates(t *testing.T) {
 	rebuilt(t, h)
 }
 
-// H-10: all state beside the log is taken away, at any moment, and no run is lost, none
+// H-10: all state next to the log is taken away, at any moment, and no run is lost, none
 // given out twice and none before its turn.
 func TestNoStateIsNeeded(t *testing.T) {
 	h := inbox(t)
@@ -155,7 +155,7 @@ func TestNoStateIsNeeded(t *testing.T) {
 		if _, err := h.StartRun(ctx, RunRow{SessionID: row.SessionID}); !errors.Is(err, ErrActive) {
 			t.Errorf("two runs of a session: %v", err)
 		}
-		if len(order) == 2 { // its worker is lost too, and it comes again in its place
+		if len(order) == 2 { // its worker is lost too, and it is redelivered in its place
 			ok(t, h.Update(ctx, func(tx *Tx) error {
 				return tx.recover(&row, &RecoverOptions{Strategy: RequeueAll}, time.Minute)
 			}))
@@ -207,7 +207,7 @@ func TestTruthIsDown(t *testing.T) {
 			if err == nil {
 				t.Error("a message was stored")
 			}
-			// The runs of handlers wait, and are no error of who opens the history.
+			// The runs of handlers wait, and are not an error of the program that opens the history.
 			h = &History{parent: h.parent, dir: h.dir, now: time.Now}
 			leave(t, h, ended("r1", time.Now(), Failed))
 			_, _ = h.TakeRuns(ctx)

@@ -2,12 +2,15 @@ package history
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"path/filepath"
 	"time"
 
 	"thread/engine"
 	"thread/event"
 	"thread/internal/watch"
+	"thread/lock"
 )
 
 // Changes gives the history events with ids above after that match the filter, in
@@ -32,13 +35,14 @@ func (h *History) Changes(ctx context.Context, after int64, filter string) iter.
 
 func give(e *event.Event, err error, yield func(Change, error) bool) bool {
 	var c Change
-	if err == nil {
-		c, err = ParseChange(e)
+	if err != nil {
+		return yield(c, err) && err == nil
 	}
+	c, err = ParseChange(e)
 	return yield(c, err) && err == nil
 }
 
-// Follow is [History.Changes] that goes on with what is written later, until ctx
+// Follow is [History.Changes] that continues with what is written later, until ctx
 // ends, whose cause is then the last element. Nothing is left out between the two,
 // and nothing comes twice.
 func (h *History) Follow(ctx context.Context, after int64, filter string) iter.Seq2[Change, error] {
@@ -48,7 +52,7 @@ func (h *History) Follow(ctx context.Context, after int64, filter string) iter.S
 			yield(Change{}, err)
 			return
 		}
-		w, err := watch.New(h.dir) // before the first look: nothing falls between
+		w, err := t.Watch() // before the first look: nothing falls between
 		if err != nil {
 			yield(Change{}, err)
 			return
@@ -67,4 +71,102 @@ func (h *History) Follow(ctx context.Context, after int64, filter string) iter.S
 			}
 		}
 	}
+}
+
+// FollowHandlerRuns gives the runs of handlers that end from now on, as they end, each
+// once, until ctx ends, whose cause is then the last element. An element whose ID is
+// empty says that something else may have changed: a handler has started or printed.
+func (h *History) FollowHandlerRuns(ctx context.Context, q HandlerQuery) iter.Seq2[RunRow, error] {
+	return func(yield func(RunRow, error) bool) {
+		err := h.followHandlerRuns(ctx, q, func(r RunRow) bool { return yield(r, nil) })
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(RunRow{}, err)
+		}
+	}
+}
+
+var errEnough = errors.New("the reader has ended")
+
+func (h *History) followHandlerRuns(ctx context.Context, q HandlerQuery, yield func(RunRow) bool) error {
+	if _, err := h.thread(true); err != nil {
+		return err
+	}
+	if h.of != nil {
+		return h.followOnServer(ctx, q, yield)
+	}
+	logs := filepath.Join(h.parent, "logs")
+	w, err := watch.NewDirs() // before the first look: nothing falls between
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for _, dir := range []string{logs, filepath.Join(logs, "handlers"), filepath.Join(logs, "runs")} {
+		if err := lock.Mkdir(dir); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{filepath.Join(logs, "handlers"), filepath.Join(logs, "runs"), h.dir} {
+		if err := w.Add(dir); err != nil {
+			return err
+		}
+	}
+	notices := make(chan struct{}, 1)
+	go func() {
+		defer close(notices)
+		for {
+			if _, err := w.Next(); errors.Is(err, watch.ErrClosed) {
+				return
+			}
+			select { // one look answers all of them
+			case notices <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	after, err := h.Head(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := h.TakeRuns(ctx); err != nil {
+			return err
+		}
+		if after, err = h.endedHandlers(ctx, q, after, yield); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case _, open := <-notices:
+			if !open {
+				return watch.ErrClosed
+			}
+		}
+	}
+}
+
+// endedHandlers gives the runs of handlers that have ended since a history event, and then one
+// without an id. It returns the newest history event that it read.
+func (h *History) endedHandlers(ctx context.Context, q HandlerQuery, after int64, yield func(RunRow) bool) (int64, error) {
+	for c, err := range h.Changes(ctx, after, "type = 'run'") {
+		if err != nil {
+			return after, err
+		}
+		after = c.ID
+		var row RunRow
+		if c.Op != OpUpsert || ParseJSON(&row, c.Row) != nil || !row.Ended() {
+			continue
+		}
+		_, is := HandlerOf(&row)
+		if !is || q.Consumer != "" && row.AgentName != q.Consumer || q.Failed && row.Status != Failed && row.Status != TimedOut {
+			continue
+		}
+		if !yield(row) {
+			return after, errEnough
+		}
+	}
+	if !yield(RunRow{}) {
+		return after, errEnough
+	}
+	return after, nil
 }

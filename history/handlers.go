@@ -13,15 +13,14 @@ import (
 	"strings"
 	"time"
 
-	"thread/engine"
 	"thread/lock"
 )
 
-// The runs of a thread's handlers are recorded by nobody while they run, and left in
+// The runs of a thread's handlers are recorded by no process while they run, and left in
 // logs/runs of the thread when they have ended, a file each. Opening the history takes
 // them: a run, and its step "command" with what it printed.
 
-// handlerFile is the content of such a file; internal/dispatch writes it.
+// handlerFile is the content of that file; internal/dispatch writes it.
 type handlerFile struct {
 	RunID       string    `json:"run_id"`
 	Consumer    string    `json:"consumer"`
@@ -33,13 +32,16 @@ type handlerFile struct {
 	EndedAt     time.Time `json:"ended_at"`
 	EventID     int64     `json:"event_id"`
 	Source      string    `json:"source"`
+	Traceparent string    `json:"traceparent"`
+	RequestID   string    `json:"request_id"`
 	AckedFrom   int64     `json:"acked_from"`
 	AckedTo     int64     `json:"acked_to"`
+	ErrorCode   string    `json:"error_code"`
 	Output      string    `json:"output"`
 	OutputBytes int64     `json:"output_bytes"`
 }
 
-// HandlerRun is what the run of a handler has besides its row: the member "handler" of
+// HandlerRun is what the run of a handler has next to its row: the member "handler" of
 // its metadata.
 type HandlerRun struct {
 	Exit      string `json:"exit,omitempty"` // "exit 3", "killed by SIGKILL", "timed out after 5m0s"
@@ -48,7 +50,7 @@ type HandlerRun struct {
 	AckedTo   int64  `json:"acked_to"`   // and after the end
 }
 
-// HandlerOf returns that of a run of a handler, and whether it is one.
+// HandlerOf returns the handler of a run of a handler, and whether it is one.
 func HandlerOf(r *RunRow) (h HandlerRun, ok bool) {
 	if !bytes.Contains(r.Metadata, []byte(`"handler":`)) {
 		return h, false
@@ -61,17 +63,6 @@ func HandlerOf(r *RunRow) (h HandlerRun, ok bool) {
 	}
 	return *in.Handler, true
 }
-
-// CommandOutput is the output of a step "command".
-type CommandOutput struct {
-	ExitCode  *int64 `json:"exit_code"`
-	Output    string `json:"output"`
-	Bytes     int64  `json:"output_bytes"`
-	Truncated bool   `json:"truncated,omitempty"`
-}
-
-// handlerStep is the id of the step "command" of a handler's run.
-func handlerStep(run string) string { return "handler_" + run }
 
 // keys of the runs of handlers.
 func (r *RunRow) handlerKeys(k *keys) {
@@ -114,30 +105,14 @@ func (h *History) HandlerRuns(ctx context.Context, q HandlerQuery) iter.Seq2[Run
 	})
 }
 
-// Command returns what the command of a run has printed: of its last step "command".
-func (h *History) Command(ctx context.Context, run string) (out CommandOutput, err error) {
-	for s, err := range h.Steps(ctx, run) {
-		if err != nil {
-			return out, err
-		}
-		if s.StepType == "command" && s.Output != nil {
-			out = CommandOutput{}
-			if err := json.Unmarshal(s.Output, &out); err != nil {
-				return out, corrupt(RunStep, s.ID)
-			}
-		}
-	}
-	return out, nil
-}
-
 // takeRows is how many runs are taken, and let go, in one commit.
 const takeRows = 100
 
 // TakeRuns takes the runs of handlers that have ended into the history, and lets go of
-// those whose time is over, as [RunRetention] says. It returns how many it took. One
+// those whose time has ended, as [RunRetention] says. It returns how many it took. One
 // that is there already is not taken again, and a file that is damaged is removed.
 func (h *History) TakeRuns(ctx context.Context) (taken int64, err error) {
-	dir := filepath.Join(h.parent, "logs", "runs")
+	dir := filepath.Join(h.local(), "logs", "runs")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -152,6 +127,10 @@ func (h *History) TakeRuns(ctx context.Context) (taken int64, err error) {
 		}
 	}
 	keep, err := h.RunRetention(ctx)
+	if err != nil {
+		return 0, err
+	}
+	head, err := h.Head(ctx)
 	for len(names) > 0 && err == nil {
 		some := names[:min(len(names), takeRows)]
 		names = names[len(some):]
@@ -165,7 +144,7 @@ func (h *History) TakeRuns(ctx context.Context) (taken int64, err error) {
 		}
 	}
 	if err == nil && taken > 0 {
-		err = h.pruneHandlers(ctx, keep)
+		err = h.pruneHandlers(ctx, keep, head)
 	}
 	return taken, err
 }
@@ -192,31 +171,39 @@ func (h *History) takeSome(ctx context.Context, names []string, keep RunRetentio
 	if len(files) == 0 {
 		return 0, nil
 	}
+	var began []string // with a beat
 	err = h.Update(ctx, func(tx *Tx) error {
-		n = 0
+		n, began = 0, nil
 		for i := range files {
-			took, err := tx.takeRun(&files[i])
+			took, there, err := tx.takeRun(&files[i], keep)
 			if err != nil {
 				return err
 			}
 			if took {
 				n++
 			}
+			if took && there {
+				began = append(began, files[i].RunID)
+			}
 		}
 		return tx.expireRuns(keep)
 	})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range began {
+		h.forget(id)
+	}
+	return n, nil
 }
 
-// takeRun stores a run that has ended, unless it is there.
-func (tx *Tx) takeRun(f *handlerFile) (bool, error) {
+// takeRun stores a run that has ended, unless its end is stored. It reports whether its
+// beginning was.
+func (tx *Tx) takeRun(f *handlerFile, keep RunRetention) (took, there bool, err error) {
 	var row RunRow
-	there, err := tx.Get(&row, f.RunID)
-	if err != nil {
-		return false, err
-	}
-	if there && !row.Active() {
-		return false, nil
+	there, err = tx.Get(&row, f.RunID)
+	if err != nil || there && !row.Active() {
+		return false, there, err
 	}
 	if !there {
 		row = RunRow{ID: f.RunID, TriggerType: "message", CreatedAt: f.StartedAt, StartedAt: f.StartedAt, Attempt: 1}
@@ -234,6 +221,8 @@ func (tx *Tx) takeRun(f *handlerFile) (bool, error) {
 	row.ErrorCode, row.ErrorMessage = "", ""
 	if row.Status != Completed {
 		row.ErrorCode, row.ErrorMessage = "exit", f.Exit
+		orElse(&f.ErrorCode, row.ErrorCode)
+		row.ErrorCode = clip(f.ErrorCode)
 		if row.Status == TimedOut {
 			row.ErrorCode = "timeout"
 		}
@@ -242,21 +231,27 @@ func (tx *Tx) takeRun(f *handlerFile) (bool, error) {
 		}
 	}
 	if row.Metadata, err = SetMember(row.Metadata, "handler", HandlerRun{Exit: f.Exit, ExitCode: f.ExitCode, AckedFrom: f.AckedFrom, AckedTo: f.AckedTo}); err != nil {
-		return false, err
+		return false, there, err
+	}
+	for _, m := range [][2]string{{"traceparent", f.Traceparent}, {"request_id", f.RequestID}} {
+		if m[1] == "" {
+			continue
+		}
+		if row.Metadata, err = SetMember(row.Metadata, m[0], m[1]); err != nil {
+			return false, there, err
+		}
 	}
 	if err := tx.Put(&row); err != nil {
-		return false, err
+		return false, there, err
 	}
 	input, err := json.Marshal(map[string]any{"argv": []string{"sh", "-c", f.Handler}})
 	if err != nil {
-		return false, err
+		return false, there, err
 	}
-	output, err := json.Marshal(CommandOutput{ExitCode: f.ExitCode, Output: f.Output, Bytes: f.OutputBytes, Truncated: f.OutputBytes > int64(len(f.Output))})
-	if err != nil {
-		return false, err
-	}
-	return true, tx.Put(&StepRow{ID: handlerStep(row.ID), RunID: row.ID, StepType: "command", Name: "sh", AgentName: row.EffectiveAgentName, Status: row.Status,
-		Input: input, Output: output, StartedAt: row.StartedAt, EndedAt: row.EndedAt})
+	step := StepRow{ID: handlerStep(row.ID), RunID: row.ID, StepType: "command", Name: "sh", AgentName: row.EffectiveAgentName, Status: row.Status,
+		Input: input, StartedAt: row.StartedAt, EndedAt: row.EndedAt}
+	out := CommandOutput{ExitCode: f.ExitCode, Output: f.Output, Bytes: f.OutputBytes, Truncated: f.OutputBytes > int64(len(f.Output))}
+	return true, there, tx.putOutput(&step, out, keep)
 }
 
 // clip returns what an index can hold of a text.
@@ -309,61 +304,4 @@ func (h *History) handlerRuns(row *RunRow) bool {
 		RunID string `json:"run_id"`
 	}
 	return err == nil && json.NewDecoder(bytes.NewReader(text)).Decode(&rec) == nil && rec.RunID == row.ID
-}
-
-// pruneEvents is how many history events of runs that are let go are worth that the
-// database is rewritten. A variable for the tests.
-var pruneEvents = 2000
-
-// pruneHandlers drops the history events of runs of handlers that were let go. Others
-// that lie between them go with them, once they are as old as such runs become: their
-// rows stay, and are written again as OpReplace. That is done where at least three in
-// four of what goes are dead events of handlers, so a history that is mostly of agents
-// keeps its events, and the rows that are written again are a fraction of what is freed.
-func (h *History) pruneHandlers(ctx context.Context, keep RunRetention) error {
-	through, dead, others := int64(0), 0, 0
-	before := h.now().Add(-max(keep.OK, keep.Failed)).UTC()
-	err := h.View(ctx, func(tx *Tx) error {
-		for e, err := range tx.e.Events(0) {
-			if err != nil {
-				return err
-			}
-			at, err := time.Parse(time.RFC3339, e.CreatedAt)
-			if err != nil || at.After(before) || dead+others > 20*pruneEvents {
-				return nil
-			}
-			c, err := ParseChange(e)
-			if err != nil {
-				return nil
-			}
-			if v, ok := tx.versionOf(rowKey(c.Entity, c.EntityID)); isHandlers(&c) && (!ok || v.latest != e.ID) {
-				dead++
-			} else {
-				others++
-			}
-			if dead >= pruneEvents && dead >= 3*others {
-				through = e.ID
-			}
-		}
-		return nil
-	})
-	if err != nil || through == 0 {
-		return err
-	}
-	_, _, err = h.Prune(ctx, engine.Retention{Through: through, Lines: true})
-	var held *engine.HeldBackError
-	if errors.As(err, &held) || errors.Is(err, ErrOwner) {
-		return nil // a consumer has not seen them; or the owner drops them at its next chance
-	}
-	return err
-}
-
-// isHandlers reports whether the change is one of a handler's run, by its id: those
-// that are made here have another form.
-func isHandlers(c *Change) bool {
-	id := c.EntityID
-	if c.Entity == RunStep {
-		id = strings.TrimPrefix(id, handlerStep(""))
-	}
-	return (c.Entity == RunEntity || c.Entity == RunStep) && c.Session == "" && len(id) == 32 && strings.Trim(id, "0123456789abcdef") == ""
 }

@@ -167,7 +167,7 @@ func TestRunRetention(t *testing.T) {
 	}
 }
 
-// The history events of runs that were let go go too, as far as nobody else's come
+// The history events of runs that were let go go too, as far as no other rows come
 // before them.
 func TestHandlerEventsPruned(t *testing.T) {
 	defer func(n int) { pruneEvents = n }(pruneEvents)
@@ -197,7 +197,7 @@ func TestHandlerEventsPruned(t *testing.T) {
 		t.Fatalf("the first is %d", first())
 	}
 	c.add(8 * 24 * time.Hour)
-	round() // lets those of the first go, and their events
+	round() // lets the runs of the first go, and their events
 	kept := first()
 	if kept <= int64(pruneEvents) {
 		t.Errorf("the first is %d", kept)
@@ -208,7 +208,7 @@ func TestHandlerEventsPruned(t *testing.T) {
 	rebuilt(t, h)
 }
 
-// In a history that others write, too, their events between those of handlers go with
+// In a history that others write, too, their events between the events of handlers go with
 // them and their rows stay, unchanged and in their order; where most events are of
 // others, all of them stay.
 func TestMixedEventsPruned(t *testing.T) {
@@ -283,7 +283,7 @@ func TestMixedEventsPruned(t *testing.T) {
 }
 
 // A handler that says more about its run begins the row; while its supervisor has the
-// record, recovery leaves it alone, and the end comes as that of any other.
+// record, recovery leaves it alone, and the end comes as any other run's.
 func TestHandlerSaysMore(t *testing.T) {
 	c := newClock()
 	h := inbox(t, WithClock(c.Now))
@@ -295,7 +295,7 @@ func TestHandlerSaysMore(t *testing.T) {
 	l := one[*lock.File](t)(lock.Try(filepath.Join(h.parent, "run", lock.Name("mail")+".busy"), lock.Exclusive))
 	r := h.AttachHandler("r1", "mail")
 	for range 2 {
-		one[StepRow](t)(r.Step(ctx, StepRow{StepType: "model_call"}))
+		one[StepRow](t)(r.Step(ctx, ModelCall{Request: raw(`{}`), Response: raw(`{}`)}.Row()))
 	}
 	ok(t, os.RemoveAll(filepath.Join(h.Dir(), "run", ".beat")))
 	for range 3 {
@@ -316,7 +316,7 @@ func TestHandlerSaysMore(t *testing.T) {
 		t.Error("a step was added to a run that has ended")
 	}
 	// One whose supervisor is gone is recovered.
-	one[StepRow](t)(h.AttachHandler("r2", "mail").Step(ctx, StepRow{StepType: "model_call"}))
+	one[StepRow](t)(h.AttachHandler("r2", "mail").Step(ctx, ModelCall{Status: Running, Request: raw(`{}`)}.Row()))
 	c.add(time.Hour)
 	if got := one[[]RunRow](t)(h.Recover(ctx, RecoverOptions{})); len(got) != 1 || got[0].ID != "r2" {
 		t.Errorf("recovered %+v", got)

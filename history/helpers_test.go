@@ -99,7 +99,7 @@ func ids[T any, P interface {
 	t.Helper()
 	s := ""
 	for _, v := range all(t, seq) {
-		s += *P(&v).id() + " "
+		s += *idOf(P(&v)) + " "
 	}
 	return s
 }
@@ -117,7 +117,7 @@ func dump(t tester, h *History) map[string]string {
 	t.Helper()
 	m := map[string]string{}
 	ok(t, h.View(ctx, func(tx *Tx) error {
-		for name, table := range map[string]*engine.Records{"rows": tx.rows, "by": tx.by} {
+		for name, table := range map[string]*engine.Records{"rows": tx.rows, "by": tx.by.Records} {
 			for rec := range table.Ascend(nil, nil) {
 				m[fmt.Sprintf("%s %q", name, rec.Key)] = fmt.Sprintf("%q", rec.Value)
 			}

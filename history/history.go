@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/address"
 )
 
 // Dir is the name of the history in the thread directory that it belongs to.
@@ -25,10 +26,12 @@ const (
 // concurrent use.
 type History struct {
 	parent, dir string
+	of          *engine.Thread // the thread on a server whose history this is; nil for a directory
 	now         func() time.Time
 	engine      []engine.Option
 	leaveRuns   bool
-	log         func(Record) // nil: nowhere
+	uptime      func() (boot string, up time.Duration) // for limits on starts; nil: by the clock
+	log         func(Record)                           // nil: nowhere
 
 	mu sync.Mutex
 	t  *engine.Thread // nil: there is none yet
@@ -36,7 +39,11 @@ type History struct {
 	// what is due.
 	reads *engine.Thread
 
+	eventsWaited bool             // by a run, when it was looked last
+	lookedTo     map[string]int64 // by the step of a wait for an event: the event up to which was looked
+
 	closed bool
+	copied bool // the workspace that was noted lives elsewhere
 }
 
 // Option configures a handle.
@@ -55,17 +62,24 @@ func LeaveRuns() Option { return func(h *History) { h.leaveRuns = true } }
 
 // Open returns a handle on the history of the thread directory dir. Where there is
 // no history yet, the first write makes it, and until then there is nothing to read.
-// A directory that was copied gets a workspace id of its own here, and runs of handlers
+// A directory that was copied gets a separate workspace id here, and runs of handlers
 // that have ended are taken, see [History.TakeRuns]. History events go as
 // [RunRetention] says.
 //
-// Open returns the errors of [engine.Open].
+// With the URL of a thread on a server, the history is a separate thread there. That needs a
+// program that links a driver for the server, and is not part of the promised API.
+//
+// Open returns the errors of [engine.Open]. Errors of the history's own directory are a
+// [*DirError].
 func Open(ctx context.Context, dir string, opts ...Option) (*History, error) {
+	if address.IsURL(dir) {
+		return openServer(ctx, dir, opts)
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	h := &History{parent: abs, dir: filepath.Join(abs, Dir), now: time.Now}
+	h := &History{parent: abs, dir: filepath.Join(abs, Dir), now: time.Now, uptime: uptime}
 	for _, o := range opts {
 		o(h)
 	}
@@ -75,7 +89,9 @@ func Open(ctx context.Context, dir string, opts ...Option) (*History, error) {
 	}
 	_, err = h.thread(false)
 	if err == nil && h.t != nil {
-		err = h.bind(ctx)
+		if err = h.bind(ctx); err != nil {
+			err = &DirError{h.dir, err}
+		}
 	}
 	if err == nil && !h.leaveRuns {
 		_, _ = h.TakeRuns(ctx) // what cannot be taken now waits
@@ -86,22 +102,32 @@ func Open(ctx context.Context, dir string, opts ...Option) (*History, error) {
 
 // Close makes later calls return [engine.ErrClosed], and closes the files that the handle
 // keeps open between calls (see [engine.WithKeepOpen]). The collector does so for a handle
-// that nobody has any more.
+// that no caller has any more.
 func (h *History) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
+	if h.of != nil {
+		_ = h.of.Close() // it holds connections only
+	}
 	if h.t == nil {
 		return nil
 	}
 	return h.t.Close()
 }
 
-// Dir returns the absolute path of the history's directory, which may not be there.
-func (h *History) Dir() string { return h.dir }
+// Dir returns the absolute path of the history's directory, which may not be there; of a thread
+// on a server the URL of the history.
+func (h *History) Dir() string {
+	if h.of == nil {
+		return h.dir
+	}
+	url, _ := address.History(h.parent) // it was opened by it
+	return url
+}
 
 // Thread returns the thread that the history is in, to read it, to mirror it or to
-// subscribe to it; nil where there is none yet. Nobody may push into it.
+// subscribe to it; nil where there is none yet. No process may push into it.
 func (h *History) Thread() (*engine.Thread, error) { return h.thread(false) }
 
 func (h *History) thread(create bool) (*engine.Thread, error) {
@@ -112,6 +138,9 @@ func (h *History) thread(create bool) (*engine.Thread, error) {
 	}
 	if h.t != nil {
 		return h.t, nil
+	}
+	if h.of != nil {
+		return h.threadOnServer(create)
 	}
 	open, fresh := engine.Open, false
 	if _, err := os.Lstat(filepath.Join(h.dir, "events.db")); errors.Is(err, os.ErrNotExist) {
@@ -127,14 +156,15 @@ func (h *History) thread(create bool) (*engine.Thread, error) {
 	if err == nil && fresh {
 		err = h.makeBeatDir() // now, while it is the owner's
 	}
-	if err == nil {
-		h.t, h.reads = t, t.WithoutRelease()
+	if err != nil {
+		return t, &DirError{h.dir, err}
 	}
-	return t, err
+	h.t, h.reads = t, t.WithoutRelease()
+	return t, nil
 }
 
 // Update runs fn in one durable write transaction: all rows that it writes, and their
-// history events, are stored together or not at all. The errors are fn's, those of
+// history events, are stored together or not at all. The errors are fn's, the errors of
 // [engine.Thread.Update], and [ErrOwner] where the first write would make a history that
 // the thread's owner could not use.
 func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
@@ -143,24 +173,29 @@ func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
 		return err
 	}
 	var notes []Record
+	var steps []string
 	err = t.Update(ctx, func(e *engine.Tx) error {
-		tx, err := newTx(h, e)
-		if err == nil {
-			err = tx.ensureWorkspace()
-		}
+		tx, err := newTx(ctx, h, e)
 		if err != nil {
 			return err
 		}
-		err = fn(tx)
-		notes = tx.notes
+		if err = tx.ensureWorkspace(); err != nil {
+			return err
+		}
+		err = tx.run(fn)
+		notes, steps = tx.notes, tx.steps
 		return err
 	})
-	if err == nil {
-		for _, r := range notes {
-			h.log(r)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	for _, r := range notes {
+		h.log(r)
+	}
+	for _, id := range steps {
+		h.forgetStep(id)
+	}
+	return nil
 }
 
 // View runs fn in one read transaction, which sees the history as it was at one
@@ -171,11 +206,11 @@ func (h *History) View(ctx context.Context, fn func(tx *Tx) error) error {
 		return err
 	}
 	return h.reads.View(ctx, func(e *engine.Tx) error {
-		tx, err := newTx(h, e)
+		tx, err := newTx(ctx, h, e)
 		if err != nil {
 			return err
 		}
-		return fn(tx)
+		return tx.run(fn)
 	})
 }
 
@@ -190,6 +225,10 @@ func (h *History) Head(ctx context.Context) (id int64, err error) {
 
 // Put stores one row; see [Tx.Put].
 func (h *History) Put(ctx context.Context, r Row) error {
+	if m, ok := r.(*MessageRow); ok && h.of != nil {
+		orElse(&m.ID, newID(Message))
+		ctx = h.wants(ctx, rowKey(Message, m.ID), rowKey(Session, m.SessionID), rowKey(RunEntity, m.RunID))
+	}
 	return h.Update(ctx, func(tx *Tx) error { return tx.Put(r) })
 }
 

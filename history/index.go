@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"encoding/binary"
 	"time"
 )
@@ -12,9 +13,9 @@ import (
 //	        and two zero bytes; as often as the index has parts
 //	number  8 bytes, big-endian
 //
-// and its value the id of the row. The number is the order of the rows: that of the
+// and its value the id of the row. The number is the order of the rows: the number of the
 // history event with which the row came to be, or, in the indexes by the last change,
-// that of the event that changed it last. No clock orders rows.
+// the number of the event that changed it last. No clock orders rows.
 const (
 	byWorkspacePath   = 'a' // root_path; by last change
 	byWorkspaceRef    = 'b' // external_ref
@@ -50,11 +51,22 @@ const (
 	byActiveSubject = 'C' // initiator
 	byActiveSpace   = 'D' // workspace
 	byActiveAll     = 'E'
-	byReady         = 'F' // runs that may be started: of a session the first, when none is active
-	byReadyHead     = 'G' // session: the number of its run in byReady; no number of its own
+	byReadyOld      = 'F' // byReady, as older versions of this program wrote it: without a part
+	byReadyHead     = 'G' // session: the key of its run in byReady; no separate number
+	byReady         = 'H' // agent: runs that may be started, of a session one at most; an inverted priority is before the number
+	byDue           = 'I' // milliseconds since 1970, in place of a part: runs that are not due
+	byRunHeld       = 'J' // session: a run between two attempts
+	byAfter         = 'K' // run: those that wait for its end
+	byGroupOpen     = 'L' // group: its runs that have not ended
+	byGroupDone     = 'M' // group: its runs that have completed
+	byGroupFailed   = 'N' // group: its other runs
+	byGroupWaits    = 'O' // group: runs that wait for its end
+	byWaitEvent     = 'U' // the runs that wait for an event
+	byUnique        = 'T' // key: the run that has it and has not ended
 	byHandlerAll    = 'P' // the runs of handlers
 	byHandlerAgent  = 'Q' // agent
 	byHandlerEnded  = 'R' // "ok" or "failed"
+	byHandlerOutput = 'S' // agent: the steps that store the output of a failed run
 )
 
 // keys collects the index keys of a row.
@@ -150,10 +162,10 @@ func (r *RunRow) keys(k *keys) {
 	k.some(byRunParent, r.ParentRunID)
 	k.add(byRunStatus, r.Status)
 	switch {
-	case r.Status == Queued && r.SessionID == "":
-		k.add(byReady)
 	case r.Status == Queued:
-		k.add(byRunQueued, r.SessionID)
+		r.queueKeys(k)
+	case r.Status == Waiting:
+		r.waitKeys(k)
 	case r.Active():
 		k.add(byActiveAll)
 		k.add(byActiveSpace, r.WorkspaceID)
@@ -161,9 +173,15 @@ func (r *RunRow) keys(k *keys) {
 		k.some(byActiveSubject, r.InitiatorRef)
 	}
 	r.handlerKeys(k)
+	r.jobKeys(k)
 }
 
-func (r *StepRow) keys(k *keys) { k.list = append(k.list, indexKey(byStepRun, r.Seq, r.RunID)) }
+func (r *StepRow) keys(k *keys) {
+	k.list = append(k.list, indexKey(byStepRun, r.Seq, r.RunID))
+	if r.storesFailure() {
+		k.add(byHandlerOutput, r.AgentName)
+	}
+}
 
 func (r *ToolCallRow) keys(k *keys) {
 	k.add(byToolAll)
@@ -180,13 +198,14 @@ const (
 	Queued      = "queued"
 	Running     = "running"
 	WaitingTool = "waiting_tool"
+	Waiting     = "waiting" // for what Run.Wait says: it has no process
 	Completed   = "completed"
 	Failed      = "failed"
 	Cancelled   = "cancelled"
 	TimedOut    = "timed_out"
 )
 
-// Active reports whether the run has been started and has not ended.
+// Active reports whether the run has been started, and has neither ended nor left its process.
 func (r *RunRow) Active() bool { return r.Status == Running || r.Status == WaitingTool }
 
 // Ended reports whether the run has ended.
@@ -203,4 +222,49 @@ func (r *RunRow) Duration(now time.Time) time.Duration {
 		return max(0, now.Sub(r.StartedAt))
 	}
 	return max(0, r.EndedAt.Sub(r.StartedAt))
+}
+
+// apply brings the tables from the old version of a row to the new one. Either may
+// be nil. Everything in the tables comes through here, from a write as from the log.
+func (tx *Tx) apply(key []byte, old Row, was version, row Row, is version) error {
+	var before, now keys
+	if old != nil {
+		before.first, before.latest = was.first, was.latest
+		old.keys(&before)
+	}
+	if row != nil {
+		now.first, now.latest = is.first, is.latest
+		row.keys(&now)
+	}
+	for _, k := range before.list {
+		if !contains(now.list, k) {
+			if err := tx.by.Delete(k); err != nil {
+				return err
+			}
+		}
+	}
+	for _, k := range now.list {
+		if old == nil || !contains(before.list, k) || *idOf(old) != *idOf(row) { // a workspace may get another id
+			if err := tx.by.Put(k, []byte(*idOf(row))); err != nil {
+				return err
+			}
+		}
+	}
+	if row == nil {
+		if err := tx.rows.Delete(key); err != nil {
+			return err
+		}
+	} else if err := tx.rows.Put(key, is.encode()); err != nil {
+		return err
+	}
+	return tx.settle(old, row)
+}
+
+func contains(list [][]byte, key []byte) bool {
+	for _, k := range list {
+		if bytes.Equal(k, key) {
+			return true
+		}
+	}
+	return false
 }

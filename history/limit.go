@@ -1,43 +1,57 @@
 package history
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
+
+	"thread/engine"
 )
 
-// LimitRow bounds the runs of a subject or of a workspace.
+// The scopes of a limit on starts of queued runs: of all, of one agent, for one subject, with
+// one unique key. An empty ref means each agent, subject or key without a separate limit.
+const (
+	StartsOfAll     = "starts"
+	StartsOfAgent   = "starts_agent"
+	StartsOfSubject = "starts_subject"
+	StartsOfKey     = "starts_key"
+)
+
+// MaxRate bounds the number of a rate.
+const MaxRate = 1_000_000
+
+var limitScopes = []string{"subject", "workspace", StartsOfAll, StartsOfAgent, StartsOfSubject, StartsOfKey}
+
+// LimitRow bounds the runs of a subject or of a workspace, or the starts of queued runs.
 type LimitRow struct {
 	ID        string // scope and ref
-	Scope     string // subject or workspace
-	Ref       string // whose; "" for every subject that has no limit of its own, or for the own workspace
-	Active    int64  // how many runs may be active at once; 0 for any number
-	Rate      int64  // how many may be started or enqueued within Per; 0 for any number
-	PerMS     int64
+	Scope     string // subject, workspace, or one of StartsOf…
+	Ref       string // whose; "" for every subject that has no separate limit, or for the own workspace
+	Active    int64  `column:",opt"` // how many runs may be active at once; 0 for any number
+	Rate      int64  `column:",opt"` // how many may be started or enqueued within Per; 0 for any number
+	PerMS     int64  `column:",opt"`
 	CreatedAt time.Time
 }
 
 // Entity implements Row.
 func (*LimitRow) Entity() Entity { return Limit }
 
-func (r *LimitRow) id() *string     { return &r.ID }
 func (r *LimitRow) subtype() string { return r.Scope }
 func (r *LimitRow) keys(k *keys)    { k.add(byLimit) }
-func (r *LimitRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("scope", &r.Scope)
-	c.text("ref", &r.Ref)
-	c.some("active", &r.Active)
-	c.some("rate", &r.Rate)
-	c.some("per_ms", &r.PerMS)
-	c.at("created_at", &r.CreatedAt)
-}
 
 func (r *LimitRow) valid() error {
-	if r.Active < 0 || r.Rate < 0 || (r.Rate == 0) != (r.PerMS <= 0) {
+	if r.Active < 0 || r.Rate < 0 || r.Rate > MaxRate || (r.Rate == 0) != (r.PerMS <= 0) {
 		return invalidf("a limit of %d active runs and %d in %d ms", r.Active, r.Rate, r.PerMS)
 	}
+	if r.Scope != "subject" && r.Scope != "workspace" && r.Active > 0 {
+		return invalidf("a limit of active runs in the scope %s", r.Scope)
+	}
 	r.ID = LimitID(r.Scope, r.Ref)
-	return firstOf(oneOf("scope", r.Scope, []string{"subject", "workspace"}), indexed("ref", r.Ref))
+	return firstOf(oneOf("scope", r.Scope, limitScopes), indexed("ref", r.Ref))
 }
 
 // LimitID returns the id of the limit of a subject or workspace.
@@ -46,8 +60,8 @@ func LimitID(scope, ref string) string { return scope + ":" + ref }
 // LimitError says which limit keeps a run from being started. It wraps [ErrLimit].
 type LimitError struct {
 	Scope, Ref string
-	Active     int64         // the limit of active runs, 0 when it is that of the rate
-	Rate       int64         // so many
+	Active     int64         // the limit of active runs, 0 when it is the it of the rate
+	Rate       int64         // that many
 	Per        time.Duration // in this time
 }
 
@@ -93,11 +107,12 @@ func (tx *Tx) checkLimits(r *RunRow, active, rate bool) error {
 		}
 		per := time.Duration(l.PerMS) * time.Millisecond
 		if rate && l.Rate > 0 {
-			if full, err := tx.within(prefix(c.runs, c.ref), l.Rate, tx.now.Add(-per)); err != nil || full {
-				if err == nil {
-					err = &LimitError{Scope: c.scope, Ref: c.ref, Rate: l.Rate, Per: per}
-				}
+			full, err := tx.within(prefix(c.runs, c.ref), l.Rate, tx.now.Add(-per))
+			if err != nil {
 				return err
+			}
+			if full {
+				return &LimitError{Scope: c.scope, Ref: c.ref, Rate: l.Rate, Per: per}
 			}
 		}
 	}
@@ -129,4 +144,269 @@ func (tx *Tx) within(p []byte, n int64, since time.Time) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// tableRates has the starts of runs that limits count. It is not a part of the log: without it,
+// a limit has forgotten the starts of one period.
+const tableRates = "rates"
+
+const (
+	rateBuckets = 64                     // the starts of a period are counted in that many parts of it
+	rateMargin  = 250 * time.Millisecond // how much longer than the period starts count at most
+	uptimeStep  = 10 * time.Millisecond  // what a clock of the system shows
+)
+
+// rateState is the starts that one limit counts, on a separate time line: Now is the time of
+// the newest one. The time line goes with the time since the boot of the system, which no
+// change of the clock affects. The time before a reboot does not count. Where the system does
+// not tell, and on a server, the time line goes with the clock, and continues from a clock
+// that was set back.
+type rateState struct {
+	Boot   string     `json:"boot"`
+	UpMS   int64      `json:"up"`
+	WallMS int64      `json:"wall"`
+	NowMS  int64      `json:"now"`
+	Starts [][2]int64 `json:"starts"` // when the last of them was, and how many
+
+	back bool // the clock was set back since the newest start, and the time line continues from now
+}
+
+// uptime returns an id of the boot and the time since then; "" where the system does not tell.
+func uptime() (boot string, up time.Duration) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	text, err2 := os.ReadFile("/proc/uptime")
+	seconds, _, _ := strings.Cut(string(text), " ")
+	n, err3 := strconv.ParseFloat(seconds, 64)
+	if err != nil || err2 != nil || err3 != nil {
+		return "", 0
+	}
+	return strings.TrimSpace(string(id)), time.Duration(n * float64(time.Second))
+}
+
+// advance brings the time line to now.
+func (s *rateState) advance(boot string, up time.Duration, wall time.Time) {
+	elapsed := wall.UnixMilli() - s.WallMS
+	switch {
+	case s.WallMS == 0:
+		elapsed = 0
+	case s.Boot == boot && boot != "":
+		elapsed = up.Milliseconds() - s.UpMS
+	case boot != "": // at least this has passed since the boot
+		elapsed = up.Milliseconds()
+	case elapsed < 0:
+		s.back = true
+	}
+	s.Boot, s.UpMS, s.WallMS = boot, up.Milliseconds(), wall.UnixMilli()
+	s.NowMS += max(0, elapsed)
+}
+
+// wait returns for how long no other start may follow, 0 for a start now. Starts that are
+// older than the period are forgotten.
+func (s *rateState) wait(rate int64, per time.Duration) time.Duration {
+	span := (per + min(per/10, rateMargin) + uptimeStep).Milliseconds()
+	for len(s.Starts) > 0 && s.Starts[0][0]+span <= s.NowMS {
+		s.Starts = s.Starts[1:]
+	}
+	n := int64(0)
+	for _, b := range s.Starts {
+		n += b[1]
+	}
+	for _, b := range s.Starts {
+		if n < rate {
+			return 0
+		}
+		if n -= b[1]; n < rate {
+			return max(time.Millisecond, time.Duration(b[0]+span-s.NowMS)*time.Millisecond)
+		}
+	}
+	return 0
+}
+
+// add counts a start now.
+func (s *rateState) add(per time.Duration) {
+	if n := len(s.Starts); n > 0 && s.NowMS/max(1, per.Milliseconds()/rateBuckets) == s.Starts[n-1][0]/max(1, per.Milliseconds()/rateBuckets) {
+		s.Starts[n-1][0] = s.NowMS
+		s.Starts[n-1][1]++
+		return
+	}
+	s.Starts = append(s.Starts, [2]int64{s.NowMS, 1})
+}
+
+// startLimits are the limits on starts, in one transaction that claims a run.
+type startLimits struct {
+	tx     *Tx
+	none   bool // there are no limits
+	rows   map[string]*LimitRow
+	states map[string]*rateState
+	boot   string
+	up     time.Duration
+}
+
+func (tx *Tx) startLimits() *startLimits {
+	l := &startLimits{tx: tx, none: !tx.any([]byte{byLimit}), rows: map[string]*LimitRow{}, states: map[string]*rateState{}}
+	if !l.none && tx.h.uptime != nil {
+		l.boot, l.up = tx.h.uptime()
+	}
+	return l
+}
+
+// scopes returns the limits that a run of this row counts for, with the keys of their states.
+func (l *startLimits) scopes(row *RunRow) (list []*LimitRow, keys []string, err error) {
+	if l.none {
+		return nil, nil, nil
+	}
+	job, _ := JobOf(row)
+	for _, s := range [][2]string{{StartsOfAll, ""}, {StartsOfAgent, row.EffectiveAgentName}, {StartsOfSubject, row.InitiatorRef}, {StartsOfKey, job.Unique}} {
+		if s[0] != StartsOfAll && s[1] == "" {
+			continue
+		}
+		r, err := l.row(s[0], s[1])
+		if err != nil {
+			return nil, nil, err
+		}
+		if r != nil && r.Rate > 0 {
+			list, keys = append(list, r), append(keys, LimitID(s[0], s[1]))
+		}
+	}
+	return list, keys, nil
+}
+
+// row returns the limit of that scope, nil for none.
+func (l *startLimits) row(scope, ref string) (*LimitRow, error) {
+	for _, id := range []string{LimitID(scope, ref), LimitID(scope, "")} {
+		r, known := l.rows[id]
+		if !known {
+			var row LimitRow
+			ok, err := l.tx.Get(&row, id)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				r = &row
+			}
+			l.rows[id] = r
+		}
+		if r != nil {
+			return r, nil
+		}
+	}
+	return nil, nil
+}
+
+func (l *startLimits) table() (*engine.Records, error) { return l.tx.e.Records(tableRates) }
+
+func (l *startLimits) state(key string) (*rateState, error) {
+	if s := l.states[key]; s != nil {
+		return s, nil
+	}
+	t, err := l.table()
+	if err != nil {
+		return nil, err
+	}
+	s := new(rateState)
+	if text := t.Get([]byte(key)); text != nil {
+		_ = json.Unmarshal(text, s) // one that cannot be read has forgotten its starts
+	}
+	s.advance(l.boot, l.up, l.tx.now)
+	l.states[key] = s
+	return s, nil
+}
+
+// when returns when the run may start, the zero time for now, and whether that is true of all
+// runs.
+func (l *startLimits) when(row *RunRow) (at time.Time, all bool, err error) {
+	list, keys, err := l.scopes(row)
+	for i, r := range list {
+		s, err := l.state(keys[i])
+		if err != nil {
+			return at, false, err
+		}
+		wait := s.wait(r.Rate, time.Duration(r.PerMS)*time.Millisecond)
+		if until := l.tx.now.Add(wait); wait > 0 && until.After(at) {
+			at, all = until, all || r.Scope == StartsOfAll
+		}
+	}
+	return at, all, err
+}
+
+// count counts the start of a run.
+func (l *startLimits) count(row *RunRow) error {
+	list, keys, err := l.scopes(row)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	t, err := l.table()
+	if err != nil {
+		return err
+	}
+	for i, r := range list {
+		s, err := l.state(keys[i])
+		if err != nil {
+			return err
+		}
+		s.add(time.Duration(r.PerMS) * time.Millisecond)
+		if err := s.store(t, keys[i]); err != nil {
+			return err
+		}
+		if err := l.sweep(t, keys[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// anchor stores the time lines of which the clock was set back: otherwise runs would be held until
+// it catches up. It reports whether there are any.
+func (l *startLimits) anchor() (is bool, err error) {
+	for key, s := range l.states {
+		if !s.back {
+			continue
+		}
+		t, err := l.table()
+		if err != nil {
+			return false, err
+		}
+		if err := s.store(t, key); err != nil {
+			return false, err
+		}
+		is = true
+	}
+	return is, nil
+}
+
+func (s *rateState) store(t *engine.Records, key string) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return t.Put([]byte(key), text)
+}
+
+// sweep deletes two of the states behind that key if they count no start any more: the states of
+// unique keys, which come and go, do not pile up.
+func (l *startLimits) sweep(t *engine.Records, key string) error {
+	var old [][]byte
+	n := 0
+	for rec := range t.Ascend(append([]byte(key), 0), nil) {
+		scope, ref, _ := strings.Cut(string(rec.Key), ":")
+		r, err := l.row(scope, ref)
+		if err != nil {
+			return err
+		}
+		var s rateState
+		_ = json.Unmarshal(rec.Value, &s)
+		s.advance(l.boot, l.up, l.tx.now)
+		if r == nil || s.wait(r.Rate, time.Duration(r.PerMS)*time.Millisecond) == 0 && len(s.Starts) == 0 {
+			old = append(old, bytes.Clone(rec.Key))
+		}
+		if n++; n == 2 {
+			break
+		}
+	}
+	for _, k := range old {
+		if err := t.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -9,8 +9,12 @@ import (
 
 // WithLog has fn called with a record for each run, call of a tool, and run of a hook or
 // of an action that this handle has written, after the commit. The record's Event is the
-// entity and its status, as "run failed".
+// entity and its status, as "run failed". It is also the hook for a tracer: a record has the
+// trace context, the start and the duration of what it reports.
 func WithLog(fn func(Record)) Option { return func(h *History) { h.log = fn } }
+
+// WithLogLines is [WithLog] for a log of lines, each as [Record.LogLine] returns it.
+func WithLogLines(fn func(line string)) Option { return WithLog(func(r Record) { fn(r.LogLine()) }) }
 
 // note keeps a record of what was written, for the log.
 func (tx *Tx) note(r Row, eventID int64) error {
@@ -59,15 +63,29 @@ func (tx *Tx) note(r Row, eventID int64) error {
 // are not empty, as name=value; a value that is not plain is quoted as in JSON.
 func (r *Record) LogLine() string {
 	b := []byte(r.Event + ":")
-	add := func(name, value string) {
-		if value == "" {
-			return
-		}
+	r.fields(func(name, value string) {
 		b = append(append(append(b, ' '), name...), '=')
 		if strings.ContainsFunc(value, func(c rune) bool { return c <= ' ' || c == '"' || c == '=' || c == 0x7f }) {
 			b = event.AppendString(b, value)
 		} else {
 			b = append(b, value...)
+		}
+	})
+	return string(b)
+}
+
+// LogAttrs returns the fields that are not empty as pairs of a name and its value, for
+// package log/slog.
+func (r *Record) LogAttrs() (attrs []any) {
+	r.fields(func(name, value string) { attrs = append(attrs, name, value) })
+	return attrs
+}
+
+// fields calls field with each field that is not empty.
+func (r *Record) fields(field func(name, value string)) {
+	add := func(name, value string) {
+		if value != "" {
+			field(name, value)
 		}
 	}
 	number := func(name string, n int64) {
@@ -93,5 +111,4 @@ func (r *Record) LogLine() string {
 	add("error_code", r.ErrorCode)
 	add("request_id", r.RequestID)
 	add("traceparent", r.Traceparent)
-	return string(b)
 }

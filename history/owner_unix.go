@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"thread/lock"
@@ -13,8 +14,8 @@ import (
 
 // # Other accounts
 //
-// The history belongs to the account of its thread, which is that of events.db. Whoever
-// may write both may use it, but nobody takes it away from that account: files are made
+// The history belongs to the account of its thread, which is the which of events.db. A process that
+// may write both may use it, but no process takes it away from that account: files are made
 // with mode 0600, so a history that another account made, or whose database it replaced
 // by pruning, would be closed to its owner. Root may do both, as what root makes is given
 // to the owner.
@@ -41,6 +42,9 @@ func makeDir(path, dir string) error {
 // mayReplace returns [ErrOwner] unless this account may put another database in place of
 // the history's.
 func (h *History) mayReplace() error {
+	if h.of != nil {
+		return nil // the server decides
+	}
 	of, ok := ownerOf(filepath.Join(h.dir, "events.db"))
 	if uid := os.Geteuid(); !ok || uid == 0 || uint32(uid) == of.Uid {
 		return nil
@@ -55,4 +59,18 @@ func ownerOf(path string) (*syscall.Stat_t, bool) {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return st, ok
+}
+
+// inodeOf returns the number by which the file system knows the directory, "" where
+// it has none.
+func inodeOf(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", nil
+	}
+	return strconv.FormatUint(uint64(st.Ino), 10), nil //nolint:unconvert // its type differs between systems
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Page is a part of the log, and what a mirror has to know besides, all of one moment.
+// Page is a part of the log, and what a mirror has to know also, all of one moment.
 type Page struct {
 	Changes []PageChange // in order
 	Last    int64        // how far it goes: Head, if nothing is left out behind it
@@ -65,7 +65,7 @@ func (h *History) Page(ctx context.Context, after int64, events, bytes int) (p P
 			size += len(e.Content)
 			c, err := ParseChange(e)
 			if err != nil {
-				continue // somebody pushed it
+				continue // another process pushed it
 			}
 			c.At, c.Session, c.Row = strings.Clone(c.At), strings.Clone(c.Session), slices.Clone(c.Row)
 			c.Entity = Entity(strings.Clone(string(c.Entity)))
@@ -99,7 +99,7 @@ func (tx *Tx) workspaces(p *Page) error {
 }
 
 // owners finds out whose rows are. No row moves from one session, run or workspace to
-// another, so the present ones answer for those of the past.
+// another, so the present ones answer for the past ones.
 type owners struct {
 	tx    *Tx
 	own   string
@@ -129,7 +129,7 @@ func (o *owners) of(e Entity, id string) (string, error) {
 	if w, ok := o.known[key]; ok {
 		return w, nil
 	}
-	row := newRow(e)
+	row := NewRow(e)
 	_, ok, err := o.tx.read(row, []byte(key))
 	if err != nil {
 		return "", err

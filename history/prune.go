@@ -12,7 +12,7 @@ const replaceRows = 500
 
 // Prune drops history events as [engine.Thread.Prune] does, and keeps every row: one
 // whose newest version is among what goes is first written again, unchanged, as
-// OpReplace. It returns how many those were. The errors are those of
+// OpReplace. It returns how many those were. The errors are the errors of
 // [engine.Thread.Prune], and [ErrOwner], as pruning may put another file in the place of
 // the database.
 func (h *History) Prune(ctx context.Context, r engine.Retention) (c engine.Compaction, replaced int64, err error) {
@@ -76,7 +76,7 @@ func (h *History) replaceSome(ctx context.Context, from, through int64, dry bool
 		}
 		n = int64(len(live))
 		for i := 0; i < len(live) && !dry; i++ {
-			row := newRow(live[i].Entity)
+			row := NewRow(live[i].Entity)
 			if err := ParseJSON(row, live[i].Row); err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ func (tx *Tx) newest(e *event.Event) (c Change, newest bool, err error) {
 	if c, err = ParseChange(e); err != nil || c.Op == OpDelete {
 		return c, false, nil
 	}
-	row := newRow(c.Entity)
+	row := NewRow(c.Entity)
 	if err := ParseJSON(row, c.Row); err != nil {
 		return c, false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"iter"
+	"slices"
 )
 
 // Query selects rows. At most one of the fields that name something chooses the
@@ -12,9 +13,9 @@ type Query struct {
 	Session   string // whose session
 	Run       string // of which run; of a run itself, its parent
 	Subject   string // subject_ref of a session, initiator_ref of a run
-	Workspace string // another one than the directory's own
+	Workspace string // the id of a workspace
 	Status    string
-	Source    string // source_type of a tool call, with Tool
+	Source    string // source_type of a tool call
 	Tool      string
 	Active    bool  // runs that have been started and have not ended
 	Limit     int64 // 0 for all
@@ -112,20 +113,92 @@ func (tx *Tx) listed(r Row, id, key []byte) ([]byte, error) {
 	return key, err
 }
 
+// storedAs returns what rows of a workspace hold: nothing for the directory's own, which
+// may be copied.
+func (h *History) storedAs(ctx context.Context, workspace string) (string, error) {
+	if workspace == "" {
+		return "", nil
+	}
+	own, err := h.Workspace(ctx)
+	if err == nil && own.ID == workspace {
+		return "", nil
+	}
+	return workspace, err
+}
+
+// ActiveByHeartbeat gives the active runs, the one that has been silent for the longest
+// time first.
+func (h *History) ActiveByHeartbeat(ctx context.Context, q Query) iter.Seq2[RunRow, error] {
+	limit := q.Limit
+	q.Active, q.Limit = true, 0
+	var active []RunRow
+	for r, err := range h.Runs(ctx, q) {
+		if err != nil {
+			return failing[RunRow](err)
+		}
+		active = append(active, r)
+	}
+	slices.SortStableFunc(active, func(a, b RunRow) int { return a.HeartbeatAt.Compare(b.HeartbeatAt) })
+	return func(yield func(RunRow, error) bool) {
+		for i, r := range active {
+			if limit > 0 && int64(i) == limit || !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// OfWorkspace gives the changes whose rows belong to a workspace. Of a deleted row
+// the workspace is not known: it is left out.
+func (h *History) OfWorkspace(ctx context.Context, workspace string, seq iter.Seq2[Change, error]) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		known := map[string]string{}
+		for c, err := range seq {
+			is := err != nil
+			if !is {
+				is, err = h.belongs(ctx, &c, workspace, known)
+			}
+			if (is || err != nil) && (!yield(c, err) || err != nil) {
+				return
+			}
+		}
+	}
+}
+
+func (h *History) belongs(ctx context.Context, c *Change, workspace string, known map[string]string) (is bool, err error) {
+	if c.Entity == Workspace {
+		return c.EntityID == workspace, nil
+	}
+	err = h.View(ctx, func(tx *Tx) error {
+		var own WorkspaceRow
+		if _, _, err := tx.read(&own, rowKey(Workspace, "")); err != nil {
+			return err
+		}
+		of, err := (&owners{tx: tx, own: own.ID, known: known}).change(c)
+		is = of == workspace
+		return err
+	})
+	return is, err
+}
+
 // Sessions gives sessions, newest first: of a subject, of a status by their last
 // change, of a workspace.
 func (h *History) Sessions(ctx context.Context, q Query) iter.Seq2[SessionRow, error] {
 	p := prefix(bySessionAll)
+	workspace, err := h.storedAs(ctx, q.Workspace)
+	if err != nil {
+		return failing[SessionRow](err)
+	}
 	switch {
 	case q.Subject != "":
 		p = prefix(bySessionSubject, q.Subject)
 	case q.Status != "":
 		p = prefix(bySessionStatus, q.Status)
 	case q.Workspace != "":
-		p = prefix(bySessionWorkspace, q.Workspace)
+		p = prefix(bySessionWorkspace, workspace)
 	}
 	return list(ctx, h, p, !q.Oldest, q.Limit, func(s *SessionRow) bool {
-		return (q.Status == "" || s.Status == q.Status) && (q.Workspace == "" || s.WorkspaceID == q.Workspace)
+		return (q.Status == "" || s.Status == q.Status) && (q.Workspace == "" || s.WorkspaceID == workspace)
 	})
 }
 
@@ -133,6 +206,10 @@ func (h *History) Sessions(ctx context.Context, q Query) iter.Seq2[SessionRow, e
 // active ones, of a status, of a workspace.
 func (h *History) Runs(ctx context.Context, q Query) iter.Seq2[RunRow, error] {
 	p := prefix(byRunAll)
+	workspace, err := h.storedAs(ctx, q.Workspace)
+	if err != nil {
+		return failing[RunRow](err)
+	}
 	switch {
 	case q.Session != "" && q.Active:
 		p = prefix(byRunActive, q.Session)
@@ -147,11 +224,11 @@ func (h *History) Runs(ctx context.Context, q Query) iter.Seq2[RunRow, error] {
 	case q.Status != "":
 		p = prefix(byRunStatus, q.Status)
 	case q.Workspace != "":
-		p = prefix(byRunWorkspace, q.Workspace)
+		p = prefix(byRunWorkspace, workspace)
 	}
 	return list(ctx, h, p, !q.Oldest, q.Limit, func(r *RunRow) bool {
 		return (q.Status == "" || r.Status == q.Status) && (q.Subject == "" || r.InitiatorRef == q.Subject) &&
-			(q.Run == "" || r.ParentRunID == q.Run) && (q.Workspace == "" || r.WorkspaceID == q.Workspace) && (!q.Active || r.Active())
+			(q.Run == "" || r.ParentRunID == q.Run) && (q.Workspace == "" || r.WorkspaceID == workspace) && (!q.Active || r.Active())
 	})
 }
 
@@ -181,11 +258,9 @@ func (h *History) ToolCalls(ctx context.Context, q Query) iter.Seq2[ToolCallRow,
 		p, newest = prefix(byToolRun, q.Run), q.Oldest
 	case q.Source != "" && q.Tool != "":
 		p = prefix(byToolName, q.Source, q.Tool)
-	case q.Source != "":
-		return failing[ToolCallRow](invalidf("a source type without a tool"))
 	}
 	return list(ctx, h, p, newest, q.Limit, func(c *ToolCallRow) bool {
-		return (q.Tool == "" || c.ToolName == q.Tool) && (q.Status == "" || c.Status == q.Status)
+		return (q.Tool == "" || c.ToolName == q.Tool) && (q.Source == "" || c.SourceType == q.Source) && (q.Status == "" || c.Status == q.Status)
 	})
 }
 

@@ -1,32 +1,130 @@
 package history
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"time"
 
-	"thread/internal/watch"
+	"thread/engine"
 )
 
-// Enqueue stores a new run that waits until [History.Claim] starts it: after those of
-// its session that came before. The errors are those of [History.StartRun], but for
-// [ErrActive].
+// Enqueue stores a new run that waits until [History.Claim] starts it: after the runs
+// of its session that came before. Its job, if it has one, is set by [SetJob]. The errors
+// are the errors of [History.StartRun], except for [ErrActive].
 func (h *History) Enqueue(ctx context.Context, row RunRow) (RunRow, error) {
-	err := h.Update(ctx, func(tx *Tx) error {
-		if err := tx.prepare(&row); err != nil {
-			return err
-		}
-		if err := tx.checkLimits(&row, false, true); err != nil {
-			return err
-		}
-		row.Status, row.Attempt, row.Supervised = Queued, 0, false
-		return tx.Put(&row)
-	})
+	row, _, err := h.EnqueueJob(ctx, row, nil)
 	return row, err
 }
 
-// Claim starts the oldest run in the queue whose session has no active one, and whose
-// workspace and subject may have one more. It returns [ErrNoneReady] when there is
-// none. No two callers get the same run.
+// EnqueueJob is [History.Enqueue] of a job with an input, which is JSON or nil. It returns
+// the run that has not ended yet, and true, where that has the unique key of the new one.
+func (h *History) EnqueueJob(ctx context.Context, row RunRow, input json.RawMessage) (stored RunRow, known bool, err error) {
+	if len(input) > MaxInput {
+		return row, false, invalidf("the input has %d bytes, the limit is %d", len(input), MaxInput)
+	}
+	job, _ := JobOf(&row)
+	if row.ID == "" {
+		row.ID = newID(RunEntity)
+	}
+	if err := job.valid(row.ID); err != nil {
+		return row, false, err
+	}
+	err = h.Update(ctx, func(tx *Tx) error {
+		stored, known = row, false
+		if p := prefix(byUnique, job.Unique); job.Unique != "" {
+			for _, id := range tx.ids(p) {
+				known = true
+				return tx.must(&stored, id)
+			}
+		}
+		return tx.enqueue(&stored, &job, input)
+	})
+	return stored, known, err
+}
+
+func (tx *Tx) enqueue(row *RunRow, job *Job, input json.RawMessage) error {
+	if err := tx.prepare(row); err != nil {
+		return err
+	}
+	if err := tx.checkLimits(row, false, true); err != nil {
+		return err
+	}
+	row.Status, row.Attempt, row.Supervised = Queued, 0, false
+	if err := tx.Put(row); err != nil {
+		return err
+	}
+	if input != nil {
+		step := StepRow{ID: inputStep(row.ID), RunID: row.ID, StepType: "input", Name: "input", AgentName: row.AgentName, Status: Completed, Input: input}
+		if err := tx.Put(&step); err != nil {
+			return err
+		}
+	}
+	return tx.joinNew(row, job)
+}
+
+// Input returns the input of a run, nil where it has none.
+func (h *History) Input(ctx context.Context, run string) (json.RawMessage, error) {
+	var s StepRow
+	err := h.Get(ctx, &s, inputStep(run))
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return s.Input, err
+}
+
+// Input is [History.Input] of the run.
+func (r *Run) Input(ctx context.Context) (json.RawMessage, error) { return r.h.Input(ctx, r.id) }
+
+// AwaitEnd returns the run when it has ended. When ctx ends before, it returns the run as it
+// is, and the cause.
+func (h *History) AwaitEnd(ctx context.Context, id string) (row RunRow, err error) {
+	t, err := h.thread(true)
+	if err != nil {
+		return row, err
+	}
+	w, err := t.Watch() // before the first look: nothing falls between
+	if err != nil {
+		return row, err
+	}
+	defer h.leaveWatch(w)
+	for {
+		row = RunRow{}
+		if err := h.Get(context.WithoutCancel(ctx), &row, id); err != nil || row.Ended() {
+			return row, err
+		}
+		if err := w.Wait(ctx, time.Time{}); err != nil {
+			return row, err
+		}
+	}
+}
+
+// Result returns the result of a run: JSON, and whether that is a string of a text that was
+// not JSON; nil where it has none.
+func (h *History) Result(ctx context.Context, run string) (value json.RawMessage, isText bool, err error) {
+	for s, err := range h.Steps(ctx, run) {
+		if err != nil {
+			return nil, false, err
+		}
+		var r result
+		if s.Status == Completed && s.StepType != WaitType && bytes.Contains(s.Output, []byte(`"result":`)) && json.Unmarshal(s.Output, &r) == nil && r.Result != nil {
+			value, isText = r.Result, r.Text
+		}
+	}
+	return value, isText, nil
+}
+
+// ForAgents lets [History.Claim] start only runs of these agents.
+func ForAgents(agents ...string) RunOption {
+	return func(o *runOptions) { o.agents = agents }
+}
+
+// Claim starts the run in the queue that is to start next: it is due, its session has no
+// active one, its workspace and subject may have one more, and no rate of starts is
+// reached. The one with the highest priority is first, and of these the oldest. It returns
+// [ErrNoneReady] when there is none. No two callers get the same run.
 func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, error) {
 	var o runOptions
 	for _, opt := range opts {
@@ -35,35 +133,34 @@ func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, e
 	if t, err := h.thread(false); err != nil || t == nil {
 		return nil, RunRow{}, errors.Join(err, ErrNoneReady)
 	}
+	next, err := h.release(ctx)
+	if err != nil {
+		return nil, RunRow{}, err
+	}
+	none := &noneReady{at: next}
+	is := false
+	if err := h.View(ctx, func(tx *Tx) error { is = tx.any([]byte{byReady}); return nil }); err != nil {
+		return nil, RunRow{}, err
+	}
+	if !is {
+		return nil, RunRow{}, none
+	}
 	var row RunRow
 	var r *Run
-	err := h.Update(ctx, func(tx *Tx) error {
-		row = RunRow{}
-		for _, id := range tx.ids([]byte{byReady}) {
-			candidate := RunRow{}
-			if err := tx.must(&candidate, id); err != nil {
-				return err
+	var until *noneReady
+	err = h.afterLeft(ctx, func() error {
+		return h.Update(ctx, func(tx *Tx) (err error) {
+			r, row, err = tx.take(ctx, &o)
+			if until = nil; errors.As(err, &until) && until.commit {
+				return nil
 			}
-			err := tx.checkLimits(&candidate, true, false)
-			if errors.Is(err, ErrLimit) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			row = candidate
-			break
-		}
-		if row.ID == "" {
-			return ErrNoneReady
-		}
-		row.Supervised = o.supervised
-		r = &Run{h: h, id: row.ID, attempt: row.Attempt + 1}
-		if err := r.claimLock(o.supervised); err != nil {
 			return err
-		}
-		return tx.begin(&row, &o)
+		})
 	})
+	if until != nil {
+		until.sooner(next)
+		err = cmp.Or[error](err, until)
+	}
 	if err != nil {
 		if r != nil {
 			r.release(true)
@@ -78,7 +175,7 @@ func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, e
 // stays the same, so do the numbers.
 func (h *History) Waiting(ctx context.Context) (ready, active int, head int64, err error) {
 	err = h.View(ctx, func(tx *Tx) error {
-		ready, active, head = len(tx.ids([]byte{byReady})), len(tx.ids([]byte{byActiveAll})), tx.e.Head()
+		ready, active, head = tx.ready(), len(tx.ids([]byte{byActiveAll})), tx.e.Head()
 		return nil
 	})
 	return ready, active, head, err
@@ -87,23 +184,45 @@ func (h *History) Waiting(ctx context.Context) (ready, active int, head int64, e
 // ClaimWait is [History.Claim] that waits until a run is ready. It returns the cause
 // of the end of ctx.
 func (h *History) ClaimWait(ctx context.Context, opts ...RunOption) (*Run, RunRow, error) {
-	if _, err := h.thread(true); err != nil {
-		return nil, RunRow{}, err
-	}
-	w, err := watch.New(h.dir)
+	t, err := h.thread(true)
 	if err != nil {
 		return nil, RunRow{}, err
 	}
-	defer w.Close()
+	w, err := t.Watch()
+	if err != nil {
+		return nil, RunRow{}, err
+	}
+	defer h.leaveWatch(w)
+	events := eventWatch{h: h}
+	defer events.close()
 	for {
-		r, row, err := h.Claim(ctx, opts...)
+		r, row, err := h.claimOr(ctx, &events, w, opts)
 		if !errors.Is(err, ErrNoneReady) {
 			return r, row, err
 		}
-		if err := w.Wait(ctx, h.now().Add(DefaultBeat)); err != nil {
-			return nil, RunRow{}, err
-		}
 	}
+}
+
+// claimOr is Claim that waits for what may make a run ready, and then returns ErrNoneReady.
+func (h *History) claimOr(ctx context.Context, events *eventWatch, w engine.Watcher, opts []RunOption) (*Run, RunRow, error) {
+	r, row, err := h.Claim(ctx, opts...)
+	if !errors.Is(err, ErrNoneReady) {
+		return r, row, err
+	}
+	until := h.now().Add(DefaultBeat)
+	var none *noneReady
+	if errors.As(err, &none) && !none.at.IsZero() && none.at.Before(until) {
+		until = none.at
+	}
+	waiting, stop, watched, werr := events.context(ctx)
+	if werr != nil || !watched {
+		return nil, RunRow{}, cmp.Or(werr, err)
+	}
+	defer stop()
+	if werr := w.Wait(waiting, until); werr != nil && (ctx.Err() != nil || waiting.Err() == nil) {
+		return nil, RunRow{}, werr
+	}
+	return nil, RunRow{}, err
 }
 
 // Requeue gives a run that has failed or timed out back to the queue, where its old
@@ -119,6 +238,12 @@ func (h *History) Requeue(ctx context.Context, id string) (row RunRow, err error
 		}
 		rec := recoveryOf(&row)
 		rec.Attempts, rec.Quarantined, rec.Reason = 0, false, "requeued by hand"
+		if job, is := JobOf(&row); is {
+			job.Failures, job.Due = 0, time.Time{}
+			if err := SetJob(&row, job); err != nil {
+				return err
+			}
+		}
 		return tx.requeue(&row, rec)
 	})
 	return row, err
@@ -130,10 +255,15 @@ func (tx *Tx) requeue(row *RunRow, rec Recovery) error {
 	if row.Metadata, err = SetMember(row.Metadata, "recovery", rec); err != nil {
 		return err
 	}
+	return tx.queueAs(row, Queued)
+}
+
+// queueAs stores the run as Queued or Waiting, without what its last attempt has left.
+func (tx *Tx) queueAs(row *RunRow, status string) error {
 	beat := row.HeartbeatAt
 	*row = RunRow{ID: row.ID, WorkspaceID: row.WorkspaceID, SessionID: row.SessionID, ParentRunID: row.ParentRunID,
 		TriggerType: row.TriggerType, TriggerRef: row.TriggerRef, InitiatorRef: row.InitiatorRef,
 		AgentName: row.AgentName, EffectiveAgentName: row.EffectiveAgentName, SwitchCount: row.SwitchCount,
-		Status: Queued, Metadata: row.Metadata, CreatedAt: row.CreatedAt, Attempt: row.Attempt, BeatEvery: row.BeatEvery, HeartbeatAt: beat}
+		Status: status, Metadata: row.Metadata, CreatedAt: row.CreatedAt, Attempt: row.Attempt, BeatEvery: row.BeatEvery, HeartbeatAt: beat}
 	return tx.Put(row)
 }

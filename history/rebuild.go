@@ -15,11 +15,11 @@ func (h *History) Rebuild(ctx context.Context) (n int64, err error) {
 		return 0, err
 	}
 	err = t.Update(ctx, func(e *engine.Tx) error {
-		tx, err := newTx(h, e)
+		tx, err := newTx(ctx, h, e)
 		if err != nil {
 			return err
 		}
-		for _, table := range []*engine.Records{tx.rows, tx.by} {
+		for _, table := range []*engine.Records{tx.rows, tx.by.Records} {
 			if err := empty(table); err != nil {
 				return err
 			}
@@ -31,7 +31,7 @@ func (h *History) Rebuild(ctx context.Context) (n int64, err error) {
 			}
 			c, err := ParseChange(e)
 			if err != nil {
-				continue // somebody pushed it
+				continue // another process pushed it
 			}
 			if err := tx.replay(&c); err != nil {
 				return err
@@ -45,7 +45,7 @@ func (h *History) Rebuild(ctx context.Context) (n int64, err error) {
 
 // replay does to the tables what the write of that history event did.
 func (tx *Tx) replay(c *Change) error {
-	row, old := newRow(c.Entity), newRow(c.Entity)
+	row, old := NewRow(c.Entity), NewRow(c.Entity)
 	key := rowKey(c.Entity, c.EntityID)
 	if c.Op != OpDelete {
 		if err := ParseJSON(row, c.Row); err != nil {

@@ -129,7 +129,7 @@ func contents(t tester, h *History) string {
 		for rec := range tx.rows.Ascend(nil, nil) {
 			for e, tag := range entityTags {
 				if tag == rec.Key[0] {
-					row := newRow(e)
+					row := NewRow(e)
 					v, found, err := tx.read(row, rec.Key)
 					if err != nil || !found {
 						return fmt.Errorf("%q: %v, %w", rec.Key, found, err)
@@ -160,7 +160,7 @@ func readyByHand(t tester, h *History) string {
 	return ""
 }
 
-// TestForeignEvents: what is no history event is passed over when the tables are
+// TestForeignEvents: what is not a history event is passed over when the tables are
 // rebuilt.
 func TestForeignEvents(t *testing.T) {
 	h := inbox(t)

@@ -55,14 +55,17 @@ func (r *Run) put(ctx context.Context, row Row) error {
 	return r.Update(ctx, func(tx *Tx, _ *RunRow) error { return tx.Put(row) })
 }
 
+// ModelCallType is the type of a step that is a call of a model.
+const ModelCallType = "model_call"
+
 // ModelCall is what was sent to a model and what came back, each as JSON; nil for
 // what is not known.
 type ModelCall struct {
 	ID, Name        string
 	Status          string          // completed without one
-	Request         json.RawMessage // model, canonicalModelRef, provider, temperature, maxTokens, messages
+	Request         json.RawMessage // required: model, canonicalModelRef, provider, temperature, maxTokens, messages
 	RequestRuntime  json.RawMessage // messageCount, activeToolNames, runtimeTools, toolServers
-	Response        json.RawMessage // text, content, reasoning, toolCalls, toolResults, usage, finishReason, providerMetadata
+	Response        json.RawMessage // required once completed: text, content, reasoning, toolCalls, toolResults, usage, finishReason, providerMetadata
 	ResponseRuntime json.RawMessage // toolCallsCount, toolResultsCount
 	StartedAt       time.Time
 	EndedAt         time.Time
@@ -70,7 +73,7 @@ type ModelCall struct {
 
 // Row returns the step that holds the call.
 func (m ModelCall) Row() StepRow {
-	return StepRow{ID: m.ID, Name: m.Name, Status: m.Status, StepType: "model_call", StartedAt: m.StartedAt, EndedAt: m.EndedAt,
+	return StepRow{ID: m.ID, Name: m.Name, Status: m.Status, StepType: ModelCallType, StartedAt: m.StartedAt, EndedAt: m.EndedAt,
 		Input: pair("request", m.Request, m.RequestRuntime), Output: pair("response", m.Response, m.ResponseRuntime)}
 }
 

@@ -5,7 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"sync"
 	"time"
+
+	"thread/lock"
 )
 
 // The error codes of runs that recovery has ended.
@@ -33,6 +38,10 @@ type RecoverOptions struct {
 	// MaxAttempts is how often a run is queued again by itself; 0 for 1. After that
 	// it has failed and stays so until someone requeues it: it is quarantined.
 	MaxAttempts int
+	// NeverQueued leaves out the runs that came from the queue.
+	NeverQueued bool
+	// Only, if it is not nil, reports whether a run is to be looked at.
+	Only func(row *RunRow) bool
 }
 
 // Recovery stands in the metadata of a run, as "recovery".
@@ -78,9 +87,10 @@ func (o *RecoverOptions) staleAfter(row *RunRow) time.Duration {
 }
 
 // Recover deals with the active runs whose workers are gone, and returns them as they
-// are now. A supervised run is gone when nobody has its lock, on this host and at
+// are now. A supervised run is gone when no process has its lock, on this host and at
 // once; another one when it has not beaten for three times as long as it should. A run
-// of which no beat is known counts from now on. The transition is made only while the
+// of which no beat is known counts from now on. What is left of the command of a run whose
+// worker is gone is ended first: SIGTERM, and SIGKILL 10 s later. The transition is made only while the
 // run is still in the attempt and state that was read.
 func (h *History) Recover(ctx context.Context, o RecoverOptions) (recovered []RunRow, err error) {
 	switch o.Strategy {
@@ -90,27 +100,26 @@ func (h *History) Recover(ctx context.Context, o RecoverOptions) (recovered []Ru
 	default:
 		return nil, invalidf("strategy %q is none of fail, requeue_running, requeue_all", string(o.Strategy))
 	}
-	var active []RunRow
-	err = h.View(ctx, func(tx *Tx) error {
-		for _, id := range tx.ids([]byte{byActiveAll}) {
-			var row RunRow
-			if err := tx.must(&row, id); err != nil {
-				return err
-			}
-			active = append(active, row)
-		}
-		return nil
-	})
+	if h.of != nil {
+		h.endLocal(ctx)
+	}
+	active, judged, err := h.judgeActive(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
+	if slices.Contains(judged, left) {
+		h.endAllLeft(ctx, active, judged)
+		if active, judged, err = h.judgeActive(ctx, &o); err != nil {
+			return nil, err
+		}
+	}
 	for i := range active {
 		row := &active[i]
-		switch v, _ := h.judge(row, o.staleAfter(row)); v {
-		case alive:
+		switch judged[i] {
+		case alive, left:
 			continue
 		case unknown:
-			_ = h.touch(row.ID) // counts from now; a directory that cannot be written recovers nothing
+			_ = h.touch(ctx, row.ID) // counts from now; a directory that cannot be written recovers nothing
 			continue
 		}
 		switch done, err := h.recoverOne(ctx, row, &o); {
@@ -121,6 +130,52 @@ func (h *History) Recover(ctx context.Context, o RecoverOptions) (recovered []Ru
 		}
 	}
 	return recovered, nil
+}
+
+// judgeActive returns the active runs that are to be looked at, and what is known of each.
+func (h *History) judgeActive(ctx context.Context, o *RecoverOptions) (active []RunRow, judged []vitality, err error) {
+	err = h.View(ctx, func(tx *Tx) error {
+		for _, id := range tx.ids([]byte{byActiveAll}) {
+			var row RunRow
+			if err := tx.must(&row, id); err != nil {
+				return err
+			}
+			switch is, err := o.wants(tx, &row); {
+			case err != nil:
+				return err
+			case !is:
+				continue
+			}
+			v, _ := tx.judge(&row, o.staleAfter(&row))
+			active, judged = append(active, row), append(judged, v)
+		}
+		return nil
+	})
+	return active, judged, err
+}
+
+// wants reports whether the run is to be looked at.
+func (o *RecoverOptions) wants(tx *Tx, row *RunRow) (bool, error) {
+	if o.Only != nil && !o.Only(row) {
+		return false, nil
+	}
+	if !o.NeverQueued {
+		return true, nil
+	}
+	queued, err := tx.wasQueued(row.ID)
+	return !queued, err
+}
+
+// endAllLeft ends what is left of the commands of all these runs, at the same time: each has
+// the whole grace.
+func (h *History) endAllLeft(ctx context.Context, active []RunRow, judged []vitality) {
+	var all sync.WaitGroup
+	for i := range active {
+		if judged[i] == left {
+			all.Go(func() { _, _ = h.endLeft(ctx, active[i].ID) }) // it is judged again
+		}
+	}
+	all.Wait()
 }
 
 // errAlive says that a run has shown that it lives.
@@ -135,7 +190,7 @@ func (h *History) recoverOne(ctx context.Context, row *RunRow, o *RecoverOptions
 		} else if !ok || now.Attempt != row.Attempt || now.Status != row.Status {
 			return errAlive
 		}
-		v, silent := h.judge(&now, o.staleAfter(&now))
+		v, silent := tx.judge(&now, o.staleAfter(&now))
 		if v != dead {
 			return errAlive
 		}
@@ -145,17 +200,23 @@ func (h *History) recoverOne(ctx context.Context, row *RunRow, o *RecoverOptions
 	if errors.Is(err, errAlive) {
 		return false, nil
 	}
-	if err == nil {
-		h.forget(row.ID)
+	if err != nil {
+		return err == nil, err
 	}
-	return err == nil, err
+	h.forget(row.ID)
+	return err == nil, nil
 }
 
-// recover stores what becomes of a run whose worker is gone.
+// recover stores what becomes of a run whose worker is gone: the end that it has kept, or
+// what the strategy says.
 func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) error {
+	if k := tx.h.keptEnd(row); k != nil {
+		return tx.putKept(row, k)
+	}
 	if err := tx.endSteps(row.ID); err != nil {
 		return err
 	}
+	tx.leftSteps(row.ID)
 	rec := recoveryOf(row)
 	rec.Reason = fmt.Sprintf("no heartbeat for %s", silent.Round(time.Millisecond))
 	if row.Supervised {
@@ -168,12 +229,15 @@ func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) erro
 		again, rec.Quarantined, code = false, true, CodeQuarantined
 	}
 	switch {
-	case !row.CancelRequestedAt.IsZero(): // nobody wants it any more
+	case !row.CancelRequestedAt.IsZero(): // no caller wants it any more
 		row.Status = Cancelled
 	case again:
 		rec.Attempts++
 		return tx.requeue(row, rec)
 	default:
+		if again, err := tx.again(row, &End{Status: Failed, ErrorMessage: rec.Reason}); again || err != nil {
+			return err
+		}
 		row.Status = Failed
 	}
 	row.EndedAt, row.ErrorCode, row.ErrorMessage = tx.now, code, rec.Reason
@@ -194,10 +258,76 @@ func (tx *Tx) endSteps(run string) error {
 		if s.Status != Running {
 			continue
 		}
+		if s.inDoubt() {
+			if err := tx.doubt(&s); err != nil {
+				return err
+			}
+			continue
+		}
 		s.Status, s.EndedAt = Failed, tx.now
 		if err := tx.Put(&s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keptEnd is the end of a run that could not be stored, as run/.beat/<run>~end has it.
+type keptEnd struct {
+	Attempt int64         `json:"attempt"`
+	EndedAt time.Time     `json:"ended_at"`
+	Status  string        `json:"status"`
+	Code    string        `json:"error_code"`
+	Message string        `json:"error_message"`
+	StepID  string        `json:"step_id"`
+	Output  []byte        `json:"output"`
+	Later   time.Duration `json:"later,omitempty"`
+}
+
+func (h *History) keptPath(run string) string { return h.beatPath(run) + "~end" }
+
+// Keep keeps the end of a run that could not be stored, with the output of its step, for
+// recovery to store. The run is left then.
+func (r *Run) Keep(e End, step *StepRow) error {
+	text, err := json.Marshal(keptEnd{Attempt: r.attempt, EndedAt: r.h.now(), Status: e.Status, Code: e.ErrorCode, Message: e.ErrorMessage,
+		StepID: step.ID, Output: step.Output, Later: e.Later})
+	if err != nil {
+		return err
+	}
+	f, err := lock.Create(r.h.keptPath(r.id), os.O_WRONLY|os.O_TRUNC|lock.NoFollow)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		r.Leave()
+	}
+	return err
+}
+
+// keptEnd returns the end that the run has kept in its attempt, nil for none.
+func (h *History) keptEnd(row *RunRow) *keptEnd {
+	text, err := lock.ReadFile(h.keptPath(row.ID))
+	var k keptEnd
+	if err != nil || json.Unmarshal(text, &k) != nil || k.Attempt != row.Attempt || k.Status != Waiting && !(&RunRow{Status: k.Status}).Ended() {
+		return nil
+	}
+	return &k
+}
+
+// putKept stores it.
+func (tx *Tx) putKept(row *RunRow, k *keptEnd) error {
+	var s StepRow
+	if ok, err := tx.Get(&s, k.StepID); err != nil {
+		return err
+	} else if ok && s.RunID == row.ID && s.Status == Running {
+		s.Status, s.EndedAt, s.Output = k.Status, k.EndedAt, k.Output
+		if err := tx.Put(&s); err != nil {
+			return err
+		}
+	}
+	if err := tx.endSteps(row.ID); err != nil {
+		return err
+	}
+	return tx.finish(row, &End{Status: k.Status, ErrorCode: k.Code, ErrorMessage: k.Message, Later: k.Later}, k.EndedAt)
 }

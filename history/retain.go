@@ -11,19 +11,19 @@ import (
 	"thread/engine"
 )
 
-// retryEvents is how long nobody tries after an attempt to drop history events failed.
+// retryEvents is how long no process tries after an attempt to drop history events failed.
 const retryEvents = 10 * time.Minute
 
-// RowsHeldError says that history events are over a limit of [RunRetention] and stay, as
+// RowsHeldError says that history events exceed a limit of [RunRetention] and stay, as
 // almost all of them are the newest of a row.
 type RowsHeldError struct {
 	Unit string // "events" or "bytes"
-	Over int64  // so many more than the limit there are
-	Old  int64  // so many could go
+	Over int64  // that many more than the limit there are
+	Old  int64  // that many could go
 }
 
 func (e *RowsHeldError) Error() string {
-	return fmt.Sprintf("rows stay, and of what is older only %d %s could go; %d are over the limit", e.Old, e.Unit, e.Over)
+	return fmt.Sprintf("rows stay, and only %d %s of the older ones could be dropped; the limit is exceeded by %d", e.Old, e.Unit, e.Over)
 }
 
 // EventsDue reports whether history events are older than RunRetention.Events, by a
@@ -83,14 +83,15 @@ func (h *History) RetainEvents(ctx context.Context, dryRun bool) error {
 		return err
 	}
 	through, err := h.beyond(ctx, r, events, bytes)
-	if err == nil {
-		_, _, err = h.Prune(ctx, engine.Retention{Through: through, Lines: true, DryRun: dryRun})
+	if err != nil {
+		return err
 	}
+	_, _, err = h.Prune(ctx, engine.Retention{Through: through, Lines: true, DryRun: dryRun})
 	return err
 }
 
 // beyond returns the id up to which history events are to go, so that those that go for
-// good are as many and as long as they are over the limits, and an eighth of the limit.
+// good are as many and as long as they exceed the limits, and an eighth of the limit.
 func (h *History) beyond(ctx context.Context, r RunRetention, events, bytes int64) (through int64, err error) {
 	moreEvents, moreBytes := events, bytes // to drop yet
 	if events > 0 {
@@ -141,34 +142,54 @@ func (h *History) beyond(ctx context.Context, r RunRetention, events, bytes int6
 	return 0, &RowsHeldError{Unit: "bytes", Over: bytes, Old: goneBytes}
 }
 
-// retainLater is RetainEvents, but for a while after it could not.
+// retainLater is RetainEvents, except for a while after it could not.
 func (h *History) retainLater(ctx context.Context) error {
 	r, err := h.RunRetention(ctx)
 	if err != nil {
 		return err
 	}
-	if due, err := h.EventsDue(ctx, r); !due || err != nil {
+	if h.of != nil && r.Events == 0 && r.MaxEvents == 0 && r.MaxBytes == 0 {
+		return nil // spares a server what a directory is asked for nothing
+	}
+	due, err := h.EventsDue(ctx, r)
+	if err != nil {
 		return err
 	}
 	tried, err := h.eventsTried(ctx)
-	if wait := h.now().Sub(tried); err != nil || wait >= 0 && wait < retryEvents {
+	if err != nil {
 		return err
 	}
-	if err = h.RetainEvents(ctx, false); err == nil {
+	if wait := h.now().Sub(tried); due && wait >= 0 && wait < retryEvents {
+		return nil
+	}
+	if due {
+		err = h.RetainEvents(ctx, false)
+	}
+	if err == nil && tried.IsZero() {
 		return nil
 	}
 	return errors.Join(err, h.updateRuns(ctx, func(table *engine.Records) error {
+		if err == nil {
+			return table.Delete([]byte(runsTriedKey))
+		}
 		return table.Put([]byte(runsTriedKey), strconv.AppendInt(nil, h.now().UnixMilli(), 10))
 	}))
 }
 
-// eventsTried returns when dropping history events failed last, the zero time for never.
+// eventsTried returns when dropping history events failed last, the zero time when the latest
+// attempt did not.
 func (h *History) eventsTried(ctx context.Context) (at time.Time, err error) {
-	t, err := engine.Open(h.parent, h.engine...)
+	t, done, err := h.parentThread()
 	if err != nil {
 		return at, err
 	}
-	defer t.Close()
+	defer done()
+	return LimitsHeld(ctx, t)
+}
+
+// LimitsHeld returns when the history of the thread, over a limit of [RunRetention], last failed
+// to drop history events. It is the zero time where the latest attempt did not fail.
+func LimitsHeld(ctx context.Context, t *engine.Thread) (at time.Time, err error) {
 	err = t.View(ctx, func(tx *engine.Tx) error {
 		table, err := tx.Records(runsTable)
 		if err != nil {

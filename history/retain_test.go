@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // TestEventsLimited: with a limit of their number the oldest history events go at the next
-// Open, rows are those of a map that is written the same way, and where almost all
+// Open, rows are the rows of a map that is written the same way, and where almost all
 // events are the newest of a row, an error says so. More with -rapid.checks 1000.
 func TestEventsLimited(t *testing.T) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // each waits for the disk
@@ -29,7 +30,7 @@ func TestEventsLimited(t *testing.T) {
 		defer os.RemoveAll(dir)
 		c := newClock()
 		h := openIn(t, dir, WithClock(c.Now))
-		rows, count := map[string]string{}, 1 // that of the workspace
+		rows, count := map[string]string{}, 1 // the history of the workspace
 		r := DefaultRunRetention
 		r.MaxEvents = rapid.Int64Range(1, 40).Draw(t, "limit")
 		ok(t, h.SetRunRetention(ctx, r))
@@ -143,5 +144,23 @@ func TestBytesLimited(t *testing.T) {
 	var held *RowsHeldError
 	if err := h.RetainEvents(ctx, true); !errors.As(err, &held) || held.Unit != "bytes" || held.Over < 60*50_000-most || len(all(t, h.Messages(ctx, Query{Session: "s"}))) != 60 {
 		t.Errorf("%v", err)
+	}
+	h = reopen(t, h.parent, WithClock(c.Now)) // nothing is left that could go
+	parent := one[*engine.Thread](t)(engine.Open(h.parent))
+	if at := one[time.Time](t)(LimitsHeld(ctx, parent)); !at.Equal(c.Now().Truncate(time.Millisecond)) {
+		t.Errorf("held at %v, want %v", at, c.Now())
+	}
+	ok(t, h.Update(ctx, func(tx *Tx) error {
+		for i := range 60 {
+			if err := tx.Delete(Message, fmt.Sprint(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	c.add(retryEvents)
+	reopen(t, h.parent, WithClock(c.Now))
+	if at := one[time.Time](t)(LimitsHeld(ctx, parent)); !at.IsZero() {
+		t.Errorf("held at %v, after the rows are gone", at)
 	}
 }

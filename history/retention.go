@@ -38,11 +38,11 @@ const (
 
 // RunRetention returns what holds for the thread.
 func (h *History) RunRetention(ctx context.Context) (r RunRetention, err error) {
-	t, err := engine.Open(h.parent, h.engine...)
+	t, done, err := h.parentThread()
 	if err != nil {
 		return r, err
 	}
-	defer t.Close()
+	defer done()
 	err = t.View(ctx, func(tx *engine.Tx) error {
 		table, err := tx.Records(runsTable)
 		if err != nil {
@@ -96,11 +96,11 @@ func (h *History) SetRunRetention(ctx context.Context, r RunRetention) error {
 
 // updateRuns changes what the thread itself holds.
 func (h *History) updateRuns(ctx context.Context, change func(table *engine.Records) error) error {
-	t, err := engine.Open(h.parent, h.engine...)
+	t, done, err := h.parentThread()
 	if err != nil {
 		return err
 	}
-	defer t.Close()
+	defer done()
 	return t.Update(ctx, func(tx *engine.Tx) error {
 		table, err := tx.Records(runsTable)
 		if err != nil {
@@ -110,7 +110,7 @@ func (h *History) updateRuns(ctx context.Context, change func(table *engine.Reco
 	})
 }
 
-// expireRuns lets go of runs of handlers whose time is over, some at once, but for
+// expireRuns lets go of runs of handlers whose time has ended, some at once, except for
 // those to which a handler has added more than its output.
 func (tx *Tx) expireRuns(keep RunRetention) error {
 	for class, d := range map[string]time.Duration{"ok": keep.OK, "failed": keep.Failed} {

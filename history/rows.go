@@ -2,16 +2,16 @@ package history
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
 // Row is one row of an entity. Text that is empty, times that are zero and JSON that
-// is nil are null.
+// is nil are null. The columns are the fields of its type in their order, see rowFields.
+// The first one is the id.
 type Row interface {
 	Entity() Entity
-	columns(c *columns)
 	keys(k *keys)
-	id() *string     // where the id is
 	subtype() string // of its history event; "" for none
 	valid() error
 }
@@ -80,7 +80,7 @@ type RunRow struct {
 	CancelRequestedAt  time.Time
 	StartedAt          time.Time
 	EndedAt            time.Time
-	HeartbeatAt        time.Time // while it runs, that of its beat
+	HeartbeatAt        time.Time // while it runs, the time of its beat
 	ErrorCode          string
 	ErrorMessage       string
 	Metadata           json.RawMessage
@@ -92,7 +92,7 @@ type RunRow struct {
 	// Supervised says that a process of this host holds a lock for as long as it runs.
 	Supervised bool
 	// BeatEvery is how often it beats, in milliseconds; 0 for the default.
-	BeatEvery int64
+	BeatEvery int64 `column:"beat_every_ms,opt"`
 }
 
 // StepRow is one step of a run.
@@ -120,7 +120,7 @@ type ToolCallRow struct {
 	Request    json.RawMessage
 	Response   json.RawMessage
 	Status     string
-	DurationMS int64
+	DurationMS int64 `column:",opt"`
 	StartedAt  time.Time
 	EndedAt    time.Time
 }
@@ -190,16 +190,6 @@ func (*ActionRunRow) Entity() Entity { return ActionRun }
 // Entity implements Row.
 func (*ArtifactRow) Entity() Entity { return Artifact }
 
-func (r *WorkspaceRow) id() *string { return &r.ID }
-func (r *SessionRow) id() *string   { return &r.ID }
-func (r *MessageRow) id() *string   { return &r.ID }
-func (r *RunRow) id() *string       { return &r.ID }
-func (r *StepRow) id() *string      { return &r.ID }
-func (r *ToolCallRow) id() *string  { return &r.ID }
-func (r *HookRunRow) id() *string   { return &r.ID }
-func (r *ActionRunRow) id() *string { return &r.ID }
-func (r *ArtifactRow) id() *string  { return &r.ID }
-
 func (r *WorkspaceRow) subtype() string { return r.Status }
 func (r *SessionRow) subtype() string   { return r.Status }
 func (r *MessageRow) subtype() string   { return r.Role }
@@ -210,130 +200,58 @@ func (r *HookRunRow) subtype() string   { return r.Status }
 func (r *ActionRunRow) subtype() string { return r.Status }
 func (r *ArtifactRow) subtype() string  { return r.Type }
 
-func (r *WorkspaceRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("external_ref", &r.ExternalRef)
-	c.text("name", &r.Name)
-	c.text("root_path", &r.RootPath)
-	c.text("execution_policy", &r.ExecutionPolicy)
-	c.text("status", &r.Status)
-	c.text("kind", &r.Kind)
-	c.value("metadata", &r.Metadata)
-	c.at("created_at", &r.CreatedAt)
-	c.at("updated_at", &r.UpdatedAt)
-	c.flag("own", &r.Own)
-	c.text("path", &r.Path)
-	c.text("inode", &r.Inode)
+// Entity is the kind of a row, and the type of its history events.
+type Entity string
+
+// The entities, in the order in which deleting a session deletes what hangs on it.
+const (
+	Artifact  Entity = "artifact"
+	ActionRun Entity = "action_run"
+	HookRun   Entity = "hook_run"
+	ToolCall  Entity = "tool_call"
+	RunStep   Entity = "run_step"
+	RunEntity Entity = "run"
+	Message   Entity = "message"
+	Session   Entity = "session"
+	Workspace Entity = "workspace"
+	Limit     Entity = "limit"
+)
+
+var rowTypes = map[Entity]func() Row{
+	Workspace: func() Row { return new(WorkspaceRow) },
+	Session:   func() Row { return new(SessionRow) },
+	Message:   func() Row { return new(MessageRow) },
+	RunEntity: func() Row { return new(RunRow) },
+	RunStep:   func() Row { return new(StepRow) },
+	ToolCall:  func() Row { return new(ToolCallRow) },
+	HookRun:   func() Row { return new(HookRunRow) },
+	ActionRun: func() Row { return new(ActionRunRow) },
+	Artifact:  func() Row { return new(ArtifactRow) },
+	Limit:     func() Row { return new(LimitRow) },
 }
 
-func (r *SessionRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("workspace_id", &r.WorkspaceID)
-	c.text("subject_ref", &r.SubjectRef)
-	c.text("agent_name", &r.AgentName)
-	c.text("active_agent_name", &r.ActiveAgentName)
-	c.text("title", &r.Title)
-	c.text("status", &r.Status)
-	c.at("last_run_at", &r.LastRunAt)
-	c.value("auth_context", &r.AuthContext)
-	c.at("created_at", &r.CreatedAt)
-	c.at("updated_at", &r.UpdatedAt)
+// NewRow returns an empty row of that entity, nil for an unknown one.
+func NewRow(e Entity) Row {
+	if fn := rowTypes[e]; fn != nil {
+		return fn()
+	}
+	return nil
 }
 
-func (r *MessageRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("session_id", &r.SessionID)
-	c.text("run_id", &r.RunID)
-	c.text("role", &r.Role)
-	c.value("content", &r.Content)
-	c.value("metadata", &r.Metadata)
-	c.at("created_at", &r.CreatedAt)
-}
+// IDOf returns the id of the row.
+func IDOf(r Row) string { return *idOf(r) }
 
-func (r *RunRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("workspace_id", &r.WorkspaceID)
-	c.text("session_id", &r.SessionID)
-	c.text("parent_run_id", &r.ParentRunID)
-	c.text("trigger_type", &r.TriggerType)
-	c.text("trigger_ref", &r.TriggerRef)
-	c.text("initiator_ref", &r.InitiatorRef)
-	c.text("agent_name", &r.AgentName)
-	c.text("effective_agent_name", &r.EffectiveAgentName)
-	c.number("switch_count", &r.SwitchCount)
-	c.text("status", &r.Status)
-	c.at("cancel_requested_at", &r.CancelRequestedAt)
-	c.at("started_at", &r.StartedAt)
-	c.at("ended_at", &r.EndedAt)
-	c.at("heartbeat_at", &r.HeartbeatAt)
-	c.text("error_code", &r.ErrorCode)
-	c.text("error_message", &r.ErrorMessage)
-	c.value("metadata", &r.Metadata)
-	c.at("created_at", &r.CreatedAt)
-	c.number("attempt", &r.Attempt)
-	c.flag("supervised", &r.Supervised)
-	c.some("beat_every_ms", &r.BeatEvery)
-}
-
-func (r *StepRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("run_id", &r.RunID)
-	c.number("seq", &r.Seq)
-	c.text("step_type", &r.StepType)
-	c.text("name", &r.Name)
-	c.text("agent_name", &r.AgentName)
-	c.text("status", &r.Status)
-	c.value("input", &r.Input)
-	c.value("output", &r.Output)
-	c.at("started_at", &r.StartedAt)
-	c.at("ended_at", &r.EndedAt)
-}
-
-func (r *ToolCallRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("run_id", &r.RunID)
-	c.text("step_id", &r.StepID)
-	c.text("source_type", &r.SourceType)
-	c.text("tool_name", &r.ToolName)
-	c.value("request", &r.Request)
-	c.value("response", &r.Response)
-	c.text("status", &r.Status)
-	c.some("duration_ms", &r.DurationMS)
-	c.at("started_at", &r.StartedAt)
-	c.at("ended_at", &r.EndedAt)
-}
-
-func (r *HookRunRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("run_id", &r.RunID)
-	c.text("hook_name", &r.HookName)
-	c.text("event_name", &r.EventName)
-	c.value("capabilities", &r.Capabilities)
-	c.value("patch", &r.Patch)
-	c.text("status", &r.Status)
-	c.at("started_at", &r.StartedAt)
-	c.at("ended_at", &r.EndedAt)
-	c.text("error_message", &r.ErrorMessage)
-}
-
-func (r *ActionRunRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("run_id", &r.RunID)
-	c.text("action_name", &r.ActionName)
-	c.text("caller_type", &r.CallerType)
-	c.value("input", &r.Input)
-	c.value("output", &r.Output)
-	c.text("status", &r.Status)
-	c.at("started_at", &r.StartedAt)
-	c.at("ended_at", &r.EndedAt)
-}
-
-func (r *ArtifactRow) columns(c *columns) {
-	c.text("id", &r.ID)
-	c.text("run_id", &r.RunID)
-	c.text("type", &r.Type)
-	c.text("path", &r.Path)
-	c.text("content_ref", &r.ContentRef)
-	c.value("metadata", &r.Metadata)
-	c.at("created_at", &r.CreatedAt)
+// Belongs makes a row that hangs on a run one of that run, with that id if it is not
+// "". It returns [ErrExists] for one of another run.
+func Belongs(r Row, run, id string) error {
+	of := textOf(r, "run_id")
+	if of == nil || r.Entity() == Message {
+		return invalidf("a %s hangs on no run", r.Entity())
+	}
+	if *of != "" && *of != run {
+		return fmt.Errorf("%w: %s %q of run %q", ErrExists, r.Entity(), id, *of)
+	}
+	*of = run
+	orElse(idOf(r), id)
+	return nil
 }

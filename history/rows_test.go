@@ -58,12 +58,12 @@ func TestRows(t *testing.T) {
 		if !reflect.DeepEqual(row, back) {
 			t.Errorf("%s: %s came back as %s", entity, b, text(back))
 		}
-		// The columns in another order, and one that nobody knows.
+		// The columns in another order, and one that no process knows.
 		in := one[map[string]json.RawMessage](t)(members(b))
 		in["unknown"] = raw(`[1,"x"]`)
 		shuffled := one[[]byte](t)(json.Marshal(in))
 		again := NewRow(entity)
-		if err := ParseJSON(again, shuffled); err != nil || *again.id() != *row.id() || again.subtype() != row.subtype() {
+		if err := ParseJSON(again, shuffled); err != nil || *idOf(again) != *idOf(row) || again.subtype() != row.subtype() {
 			t.Errorf("%s came back as %s, %v", shuffled, text(again), err)
 		}
 		var names []string
@@ -83,7 +83,7 @@ func TestRows(t *testing.T) {
 }
 
 // TestMessageContent is H-02: content is a string or an array of parts and comes back
-// byte for byte; roles are those of the AI SDK.
+// byte for byte; roles are the roles of the AI SDK.
 func TestMessageContent(t *testing.T) {
 	h := inbox(t)
 	session(t, h, "S")
@@ -105,6 +105,11 @@ func TestMessageContent(t *testing.T) {
 		{SessionID: "S", Role: "user", Content: raw(`{"a":1}`)},
 		{SessionID: "S", Role: "user", Content: raw(`"x`)},
 		{SessionID: "S", Role: "user"},
+		{SessionID: "S", Role: "user", Content: raw(`["text"]`)},
+		{SessionID: "S", Role: "user", Content: raw(`[null]`)},
+		{SessionID: "S", Role: "user", Content: raw(`[{"type":"text","text":"a"},{"text":"b"}]`)},
+		{SessionID: "S", Role: "user", Content: raw(`[{"type":7}]`)},
+		{SessionID: "S", Role: "user", Content: raw(`[{"type":""}]`)},
 		{Role: "user", Content: raw(`"x"`)},
 	} {
 		if err := h.Put(ctx, &bad); !errors.Is(err, ErrInvalid) {
@@ -160,7 +165,19 @@ func TestModelCall(t *testing.T) {
 	if _, err := r.Step(ctx, StepRow{Seq: 1, StepType: "x"}); !errors.Is(err, ErrExists) {
 		t.Error(err)
 	}
-	got.Output = raw(`{}`)
+	// H-03, H-25: without the request, or completed without the response, it says too little.
+	for _, bad := range []ModelCall{
+		{Response: raw(response)},
+		{Request: raw(`"text"`), Response: raw(response)},
+		{Request: raw(request)},
+		{Request: raw(request), Response: raw(`[]`)},
+		{Status: Running, RequestRuntime: raw(`{}`)},
+	} {
+		if _, err := r.Step(ctx, bad.Row()); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	got.Output = raw(`{"response":{}}`)
 	if again := one[StepRow](t)(r.Step(ctx, got)); again.Seq != 1 {
 		t.Errorf("%+v", again)
 	}
@@ -212,7 +229,7 @@ func TestParseDamaged(t *testing.T) {
 			// What the fast way reads is what a map of the members says.
 			slow := NewRow(row.Entity())
 			c := columns{decode: true, in: in}
-			if slow.columns(&c); c.err != nil || !reflect.DeepEqual(slow, got) {
+			if walk(slow, &c); c.err != nil || !reflect.DeepEqual(slow, got) {
 				t.Fatalf("%s: %s, and by a map %s (%v)", b, text(got), text(slow), c.err)
 			}
 		}

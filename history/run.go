@@ -2,8 +2,11 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"time"
 
 	"thread/lock"
 )
@@ -20,6 +23,7 @@ type Run struct {
 
 	mu   sync.Mutex
 	lock *lock.File // of a supervised run
+	tree *lock.File // the same
 }
 
 // ID returns the id of the run.
@@ -35,19 +39,23 @@ func (r *Run) Row(ctx context.Context) (row RunRow, err error) {
 }
 
 // Attach returns a handle on a run that was started elsewhere, for its attempt of
-// that number, or for any with 0. The first write says whether there is such a run.
+// that number, or for any with 0. The first write says whether there is that run.
 func (h *History) Attach(id string, attempt int64) *Run { return &Run{h: h, id: id, attempt: attempt} }
 
 // claimLock makes the run beat, and takes its lock where it is supervised.
-func (r *Run) claimLock(supervised bool) error {
+func (r *Run) claimLock(ctx context.Context, supervised bool) error {
 	if supervised {
-		l, err := r.h.supervise(r.id)
-		if err != nil {
+		var err error
+		r.lock, r.tree, err = r.h.supervise(r.id)
+		if err != nil && (r.h.of == nil || errors.Is(err, lock.ErrHeld) || errors.As(err, new(*leftError))) {
 			return err
 		}
-		r.lock = l
 	}
-	return r.h.touch(r.id)
+	if r.h.of != nil {
+		r.noteAttempt()
+		return nil // its row has the time of the start
+	}
+	return r.h.touch(ctx, r.id)
 }
 
 // release gives the lock back; over says that the beat is of no use any more.
@@ -58,9 +66,22 @@ func (r *Run) release(over bool) {
 		r.h.forget(r.id)
 	}
 	if r.lock != nil {
-		_ = r.lock.Close() // it was only held
-		r.lock = nil
+		_ = r.lock.Close()             // it was only held
+		_ = lock.Unlock(r.tree.File()) // also for what the command has left behind
+		_ = r.tree.Close()
+		r.lock, r.tree = nil, nil
 	}
+}
+
+// Tree returns the locked file that the command of a supervised run is to inherit: when this
+// process is killed, recovery ends the processes that have it. It returns nil for another run.
+func (r *Run) Tree() *os.File {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tree == nil {
+		return nil
+	}
+	return r.tree.File()
 }
 
 // fenced returns the run if it is active and in that attempt, 0 for any.
@@ -70,7 +91,7 @@ func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
 	}
 	superseded := attempt != 0 && row.Attempt != attempt
 	switch {
-	case superseded, row.Status == Queued && row.Attempt > 0, row.Ended() && recoveredBy(&row):
+	case superseded, (row.Status == Queued || row.Status == Waiting) && row.Attempt > 0, row.Ended() && recoveredBy(&row):
 		return row, fmt.Errorf("%w: %q is %s in attempt %d", ErrRecovered, id, row.Status, row.Attempt)
 	case !row.Active():
 		return row, fmt.Errorf("%w: %q is %s", ErrEnded, id, row.Status)
@@ -81,7 +102,7 @@ func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
 // Update runs fn in one transaction, if the run still belongs to this handle; see
 // [History.Update]. It counts as a beat.
 func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) error {
-	err := r.h.Update(ctx, func(tx *Tx) error {
+	err := r.h.Update(r.h.wants(ctx, rowKey(RunEntity, r.id)), func(tx *Tx) error {
 		if r.handler != "" {
 			if err := tx.beginHandler(r.id, r.handler); err != nil {
 				return err
@@ -93,10 +114,11 @@ func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) er
 		}
 		return fn(tx, &row)
 	})
-	if err == nil {
-		_ = r.h.touch(r.id) // the write itself has shown that it lives
+	if err != nil {
+		return err
 	}
-	return err
+	_ = r.h.touch(ctx, r.id) // the write itself has shown that it lives
+	return nil
 }
 
 // Switch changes the agent of the run and of its session, in one commit.
@@ -128,4 +150,85 @@ func (r *Run) Waits(ctx context.Context, waits bool) error {
 		}
 		return tx.Put(row)
 	})
+}
+
+// End is how a run ends.
+type End struct {
+	Status                  string // Completed, Failed, Cancelled or TimedOut; Waiting after ErrWaiting
+	ErrorCode, ErrorMessage string
+	// Later, above 0, queues the run again, due after that time, in place of its end.
+	Later time.Duration
+	// Also writes more rows in the same commit, if it is set.
+	Also func(tx *Tx) error
+}
+
+// End ends the run. The time of its last beat goes into the row. A job that has failed and
+// has retries left is queued again.
+func (r *Run) End(ctx context.Context, e End) error {
+	end := RunRow{Status: e.Status}
+	if !end.Ended() && e.Status != Waiting {
+		return invalidf("a run does not end as %q", e.Status)
+	}
+	err := r.h.Update(r.h.wants(ctx, rowKey(RunEntity, r.id)), func(tx *Tx) error {
+		row, err := tx.fenced(r.id, r.attempt)
+		if err != nil {
+			return err
+		}
+		if e.Also != nil {
+			if err := e.Also(tx); err != nil {
+				return err
+			}
+		}
+		return tx.finish(&row, &e, tx.now)
+	})
+	if err == nil || errors.Is(err, ErrRecovered) || errors.Is(err, ErrEnded) {
+		r.release(err == nil)
+	}
+	return err
+}
+
+// finish stores the end of an attempt, which is the end of the run, unless a job is to be tried again.
+func (tx *Tx) finish(row *RunRow, end *End, at time.Time) error {
+	tx.leftSteps(row.ID)
+	e := *end
+	if e.Status == Waiting {
+		if parked, err := tx.park(row); parked || err != nil {
+			return err
+		}
+		if e.Status = Failed; !row.CancelRequestedAt.IsZero() {
+			e = End{Status: Cancelled}
+		}
+	}
+	if again, err := tx.again(row, &e); again || err != nil {
+		return err
+	}
+	row.Status, row.EndedAt = e.Status, at
+	row.ErrorCode, row.ErrorMessage = e.ErrorCode, e.ErrorMessage
+	return tx.Put(row)
+}
+
+// Leave gives up a run without ending it: recovery finds it.
+func (r *Run) Leave() { r.release(false) }
+
+// Cancel asks a run to end: one that is queued or waits is cancelled at once, one that is
+// active learns of it by its next beat. It returns [ErrEnded] for one that has ended.
+func (h *History) Cancel(ctx context.Context, id string) (row RunRow, err error) {
+	err = h.Update(ctx, func(tx *Tx) error {
+		row = RunRow{}
+		if err := tx.must(&row, id); err != nil {
+			return err
+		}
+		switch {
+		case row.Status == Queued, row.Status == Waiting:
+			row.Status, row.EndedAt = Cancelled, tx.now
+		case row.Active() && row.CancelRequestedAt.IsZero():
+		case row.Active():
+			return nil
+		default:
+			return fmt.Errorf("%w: %q is %s", ErrEnded, id, row.Status)
+		}
+		row.CancelRequestedAt = tx.now
+		return tx.Put(&row)
+	})
+	return row, err
 }

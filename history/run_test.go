@@ -245,7 +245,7 @@ func TestRecover(t *testing.T) {
 			if row(t, h, "R").Status != Failed {
 				return
 			}
-			// By hand it goes on, with its attempts anew.
+			// By hand it continues, with its attempts again.
 			one[RunRow](t)(h.Requeue(ctx, "R"))
 			if _, err := h.Requeue(ctx, "R"); !errors.Is(err, ErrState) {
 				t.Error(err)
@@ -300,7 +300,7 @@ func TestRecoverSupervised(t *testing.T) {
 	}
 	s := one[StepRow](t)(r.Step(ctx, StepRow{StepType: "command", Status: Running}))
 	r.Leave()
-	ok(t, h.touch(r.ID())) // a fresh beat does not help
+	ok(t, h.touch(t.Context(), r.ID())) // a fresh beat does not help
 	list := one[[]RunRow](t)(h.Recover(ctx, RecoverOptions{}))
 	if len(list) != 1 || list[0].ErrorMessage != "its process has ended" {
 		t.Fatalf("%v", list)
@@ -386,7 +386,7 @@ func TestCancel(t *testing.T) {
 }
 
 // TestLimits is H-10: limits of active runs and of rate, of a subject and of the
-// workspace, are kept, survive a rebuild, and hold up nobody else's runs.
+// workspace, are kept, survive a rebuild, and hold up no other process's runs.
 func TestLimits(t *testing.T) {
 	c := newClock()
 	h := inbox(t, WithClock(c.Now))
@@ -414,7 +414,7 @@ func TestLimits(t *testing.T) {
 	one[RunRow](t)(h.Enqueue(ctx, RunRow{ID: "a2", InitiatorRef: "a"}))
 	refused(second(h.Enqueue(ctx, RunRow{InitiatorRef: "a"})), "subject", 0, 3)
 	one[RunRow](t)(h.Enqueue(ctx, RunRow{ID: "b1", InitiatorRef: "b"}))
-	for _, want := range []string{"a1", "b1"} { // a2 waits for a1, and holds up nobody
+	for _, want := range []string{"a1", "b1"} { // a2 waits for a1, and holds up no process
 		if r, _, err := h.Claim(ctx); err != nil || r.ID() != want {
 			t.Errorf("%v, %v", r, err)
 		}
@@ -451,4 +451,47 @@ func TestClaimWait(t *testing.T) {
 	if _, _, err := h.ClaimWait(ended); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// A run that starts recovers the run of its session whose worker is gone, and only that one.
+func TestStartAfterCrash(t *testing.T) {
+	h := inbox(t)
+	session(t, h, "S")
+	first := one[*Run](t)(h.StartRun(t.Context(), RunRow{ID: "R1", SessionID: "S", TriggerType: "message"}, Supervised()))
+	if _, err := h.StartRun(t.Context(), RunRow{ID: "R2", SessionID: "S", TriggerType: "message"}, Supervised()); !errors.Is(err, ErrActive) {
+		t.Fatalf("beside a run that lives: %v", err)
+	}
+	first.Leave()
+	next := one[*Run](t)(h.StartRun(t.Context(), RunRow{ID: "R2", SessionID: "S", TriggerType: "message"}, Supervised()))
+	if r := row(t, h, "R1"); r.Status != Failed || r.ErrorCode != CodeRecovery {
+		t.Errorf("the crashed run is %s, %s", r.Status, r.ErrorCode)
+	}
+	if err := first.End(t.Context(), End{Status: Completed}); !errors.Is(err, ErrRecovered) {
+		t.Errorf("its late end: %v", err)
+	}
+	ok(t, next.End(t.Context(), End{Status: Completed}))
+	// A run that only beats is judged by its beat.
+	ok(t, second(h.StartRun(t.Context(), RunRow{ID: "R3", SessionID: "S", TriggerType: "message"})))
+	if _, err := h.StartRun(t.Context(), RunRow{ID: "R4", SessionID: "S", TriggerType: "message"}); !errors.Is(err, ErrActive) {
+		t.Errorf("beside a run that has just beaten: %v", err)
+	}
+}
+
+// An end that could not be stored is kept, and recovery stores it in place of its strategy's.
+func TestKeptEnd(t *testing.T) {
+	h := inbox(t)
+	step := StepRow{RunID: "R", StepType: "command", Status: Running}
+	r := one[*Run](t)(h.StartRun(t.Context(), RunRow{ID: "R", TriggerType: "message"}, Supervised(), With(func(tx *Tx, _ *RunRow) error { return tx.Put(&step) })))
+	step.Output = raw(`{"exit_code":0}`)
+	ok(t, r.Keep(End{Status: Completed}, &step))
+	if got := one[[]RunRow](t)(h.Recover(t.Context(), RecoverOptions{Strategy: RequeueAll})); len(got) != 1 {
+		t.Fatalf("recovered %v", got)
+	}
+	if got := row(t, h, "R"); got.Status != Completed || got.ErrorCode != "" {
+		t.Errorf("the run is %s, %s", got.Status, got.ErrorCode)
+	}
+	if got := one[CommandOutput](t)(h.Command(t.Context(), "R")); got.ExitCode == nil || *got.ExitCode != 0 {
+		t.Errorf("the output is %+v", got)
+	}
+	rebuilt(t, h)
 }

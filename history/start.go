@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -11,6 +12,8 @@ type RunOption func(*runOptions)
 
 type runOptions struct {
 	supervised bool
+	every      time.Duration // 0: as the row says
+	agents     []string      // empty for any
 	with       func(tx *Tx, row *RunRow) error
 }
 
@@ -19,12 +22,18 @@ func With(fn func(tx *Tx, row *RunRow) error) RunOption {
 	return func(o *runOptions) { o.with = fn }
 }
 
+// BeatEvery sets how often the run will beat: recovery waits for three beats.
+func BeatEvery(d time.Duration) RunOption { return func(o *runOptions) { o.every = d } }
+
 // Supervised makes the run one that this process answers for: it holds a lock until
 // the run ends, and when it dies, recovery knows at once.
 func Supervised() RunOption { return func(o *runOptions) { o.supervised = true } }
 
 // StartRun stores a new run that is running from now on, and notes in its session
 // when that was.
+//
+// An active run of its session whose worker is gone is recovered as [Fail] has it, in the
+// same commit; what is left of its command is ended before.
 //
 // StartRun returns [ErrActive] when a run of its session is active and the new one
 // has no parent, [ErrExists], [ErrNotFound] for a session or parent that is not
@@ -41,27 +50,105 @@ func (h *History) StartRun(ctx context.Context, row RunRow, opts ...RunOption) (
 	if _, err := h.thread(true); err != nil {
 		return nil, err
 	}
-	if err := r.claimLock(o.supervised); err != nil {
+	if err := r.claimLock(ctx, o.supervised); err != nil {
 		return nil, err
 	}
-	err := h.Update(ctx, func(tx *Tx) error {
-		if err := tx.prepare(&row); err != nil {
-			return err
-		}
-		if row.SessionID != "" && row.ParentRunID == "" && tx.any(prefix(byRunActive, row.SessionID)) {
-			return fmt.Errorf("%w: %q", ErrActive, row.SessionID)
-		}
-		if err := tx.checkLimits(&row, true, true); err != nil {
-			return err
-		}
-		row.Attempt, row.Supervised = 0, o.supervised
-		return tx.begin(&row, &o)
+	var recovered []string
+	ctx = h.wants(ctx, rowKey(RunEntity, row.ID), rowKey(Session, row.SessionID), rowKey(RunEntity, row.ParentRunID), rowKey(Limit, "workspace:"))
+	err := h.afterLeft(ctx, func() error {
+		return h.Update(ctx, func(tx *Tx) (err error) {
+			if err := tx.prepare(&row); err != nil {
+				return err
+			}
+			if row.SessionID != "" && row.ParentRunID == "" {
+				if recovered, err = tx.freeSession(row.SessionID); err != nil {
+					return err
+				}
+			}
+			if err := tx.checkLimits(&row, true, true); err != nil {
+				return err
+			}
+			row.Attempt, row.Supervised = 0, o.supervised
+			return tx.begin(&row, &o)
+		})
 	})
 	if err != nil {
 		r.release(true)
 		return nil, err
 	}
+	for _, id := range recovered {
+		h.forget(id)
+	}
 	return r, nil
+}
+
+// StartRunWait is [History.StartRun] that waits while a run of the session is active. It
+// returns the cause of the end of ctx.
+func (h *History) StartRunWait(ctx context.Context, row RunRow, opts ...RunOption) (*Run, error) {
+	if row.ID == "" {
+		row.ID = newID(RunEntity)
+	}
+	t, err := h.thread(true)
+	if err != nil {
+		return nil, err
+	}
+	w, err := t.Watch()
+	if err != nil {
+		return nil, err
+	}
+	defer h.leaveWatch(w)
+	for {
+		r, err := h.StartRun(ctx, row, opts...)
+		if !errors.Is(err, ErrActive) {
+			return r, err
+		}
+		if err := w.Wait(ctx, h.now().Add(DefaultBeat)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// freeSession recovers the active runs of a session whose workers are gone, and returns their
+// ids. It returns ErrActive where one lives, and *leftError where a command does.
+func (tx *Tx) freeSession(session string) (recovered []string, err error) {
+	o := RecoverOptions{Strategy: Fail}
+	for _, id := range tx.ids(prefix(byRunActive, session)) {
+		var row RunRow
+		if err := tx.must(&row, id); err != nil {
+			return nil, err
+		}
+		v, silent := tx.judge(&row, o.staleAfter(&row))
+		switch v {
+		case left:
+			return nil, &leftError{id}
+		case dead:
+			if err := tx.recover(&row, &o, silent); err != nil {
+				return nil, err
+			}
+			recovered = append(recovered, id)
+			continue
+		}
+		return nil, fmt.Errorf("%w: %q", ErrActive, session)
+	}
+	return recovered, nil
+}
+
+// afterLeft calls fn until nothing is left of the command of a run that is in its way. Where
+// that cannot be ended, it returns ErrActive.
+func (h *History) afterLeft(ctx context.Context, fn func() error) error {
+	for {
+		err := fn()
+		var in *leftError
+		if !errors.As(err, &in) {
+			return err
+		}
+		switch ended, eerr := h.endLeft(ctx, in.run); {
+		case eerr != nil:
+			return eerr
+		case !ended:
+			return fmt.Errorf("%w: %w", ErrActive, err)
+		}
+	}
 }
 
 // prepare completes a new run from its session.
@@ -85,6 +172,9 @@ func (tx *Tx) prepare(row *RunRow) error {
 func (tx *Tx) begin(row *RunRow, o *runOptions) error {
 	row.Status, row.StartedAt, row.HeartbeatAt = Running, tx.now, tx.now
 	row.EndedAt = time.Time{}
+	if o.every > 0 {
+		row.BeatEvery = o.every.Milliseconds()
+	}
 	row.Attempt++
 	if err := tx.Put(row); err != nil {
 		return err
@@ -101,6 +191,73 @@ func (tx *Tx) begin(row *RunRow, o *runOptions) error {
 	}
 	if o.with != nil {
 		return o.with(tx, row)
+	}
+	return nil
+}
+
+// StartSession stores a new session. It returns [ErrExists] when there is one with
+// its id.
+func (h *History) StartSession(ctx context.Context, s SessionRow) (SessionRow, error) {
+	err := h.Update(ctx, func(tx *Tx) error {
+		if err := tx.absent(Session, s.ID); err != nil {
+			return err
+		}
+		return tx.Put(&s)
+	})
+	return s, err
+}
+
+func (tx *Tx) absent(e Entity, id string) error {
+	if _, ok := tx.versionOf(rowKey(e, id)); ok && id != "" {
+		return fmt.Errorf("%w: %s %q", ErrExists, e, id)
+	}
+	return nil
+}
+
+// DeleteSession deletes a session with all that hangs on it, in one commit. It
+// returns [ErrActive] when a run of it is active.
+func (h *History) DeleteSession(ctx context.Context, id string) error {
+	return h.Update(ctx, func(tx *Tx) error {
+		if _, ok := tx.versionOf(rowKey(Session, id)); !ok {
+			return notFound(Session, id)
+		}
+		if tx.any(prefix(byRunActive, id)) {
+			return fmt.Errorf("%w: %q", ErrActive, id)
+		}
+		runs := tx.ids(prefix(byRunSession, id))
+		for _, of := range []struct {
+			entity Entity
+			index  byte
+		}{{Artifact, byArtifactRun}, {ActionRun, byActionRun}, {HookRun, byHookRun}, {ToolCall, byToolRun}, {RunStep, byStepRun}} {
+			for _, run := range runs {
+				if err := tx.deleteAll(of.entity, tx.ids(prefix(of.index, run))); err != nil {
+					return err
+				}
+			}
+		}
+		if err := tx.deleteAll(RunEntity, runs); err != nil {
+			return err
+		}
+		if err := tx.deleteAll(Message, tx.ids(prefix(byMessageSession, id))); err != nil {
+			return err
+		}
+		return tx.Delete(Session, id)
+	})
+}
+
+// ids returns the ids of the rows in an index, in its order.
+func (tx *Tx) ids(p []byte) (ids []string) {
+	for rec := range tx.by.Ascend(p, after(p)) {
+		ids = append(ids, string(rec.Value))
+	}
+	return ids
+}
+
+func (tx *Tx) deleteAll(e Entity, ids []string) error {
+	for _, id := range ids {
+		if err := tx.Delete(e, id); err != nil {
+			return err
+		}
 	}
 	return nil
 }

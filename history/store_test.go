@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +43,7 @@ func TestHistoryEvents(t *testing.T) {
 		}
 		if c.Op != OpDelete {
 			row := NewRow(c.Entity)
-			if ok(t, ParseJSON(row, c.Row)); *row.id() != c.EntityID {
+			if ok(t, ParseJSON(row, c.Row)); *idOf(row) != c.EntityID {
 				t.Errorf("%+v", c)
 			}
 		}
@@ -172,9 +171,6 @@ func first[T any](seq func(func(T, error) bool)) (v T, err error) {
 // TestCopiedDirectory is H-15: a copy is another workspace, with a new id and the same
 // rows; a directory that was moved, or restored in its place, keeps its id.
 func TestCopiedDirectory(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("cp")
-	}
 	base := t.TempDir()
 	h := openIn(t, base)
 	session(t, h, "S")
@@ -225,7 +221,118 @@ func TestCopiedDirectory(t *testing.T) {
 	}
 }
 
-// TestNothingYet: reading makes nothing, and a directory that is no thread is refused.
+// TestTwins is H-15: of a directory that was renamed, and its copy at the old path, each has
+// an id, whichever is opened first. What was put aside for a restored one takes nothing.
+func TestTwins(t *testing.T) {
+	for _, order := range [][]string{{"inbox", "renamed"}, {"renamed", "inbox"}} {
+		base := t.TempDir()
+		h := openIn(t, base)
+		session(t, h, "S")
+		id := one[WorkspaceRow](t)(h.Workspace(ctx)).ID
+		at := func(name string) string {
+			t.Helper()
+			return one[WorkspaceRow](t)(reopen(t, filepath.Join(base, name)).Workspace(ctx)).ID
+		}
+		sh := func(script string) {
+			t.Helper()
+			cmd := exec.Command("sh", "-ec", script)
+			cmd.Dir = base
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s", out)
+			}
+		}
+		sh("tar cf t.tar inbox; mv inbox renamed")
+		if order[0] == "renamed" {
+			at("renamed") // it notes its place before the other is there
+		}
+		sh("tar xf t.tar")
+		first, second := at(order[0]), at(order[1])
+		if first == second || first != id && second != id || first == "" || second == "" {
+			t.Errorf("%v: %s and %s, were %s", order, first, second, id)
+		}
+		if again := []string{at(order[0]), at(order[1])}; again[0] != first || again[1] != second {
+			t.Errorf("%v: %s became %s, %s became %s", order, first, again[0], second, again[1])
+		}
+	}
+	base := t.TempDir()
+	session(t, openIn(t, base), "S")
+	inbox := filepath.Join(base, "inbox")
+	id := one[WorkspaceRow](t)(reopen(t, inbox).Workspace(ctx)).ID
+	ok(t, os.Rename(inbox, inbox+".damaged"))
+	if out, err := exec.Command("cp", "-a", inbox+".damaged", inbox).CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
+	if w := one[WorkspaceRow](t)(reopen(t, inbox).Workspace(ctx)); w.ID != id {
+		t.Errorf("what was restored in its place became %s", text(&w))
+	}
+}
+
+// TestChatStore is H-19: the store of a chat workspace is not below its root.
+func TestChatStore(t *testing.T) {
+	h := inbox(t)
+	session(t, h, "S")
+	chat := func(id, root string) (WorkspaceRow, error) {
+		return h.SetWorkspace(ctx, id, func(w *WorkspaceRow) {
+			if w.Kind = "chat"; root != "" {
+				w.RootPath = root
+			}
+		})
+	}
+	if w := one[WorkspaceRow](t)(chat("", "")); w.RootPath != "" || w.Kind != "chat" {
+		t.Errorf("the directory itself: %s", text(&w))
+	}
+	for _, root := range []string{filepath.Dir(h.parent), h.parent, "/"} {
+		if w, err := chat("W", root); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %s, %v", root, text(&w), err)
+		}
+	}
+	for _, root := range []string{h.parent + "-work", filepath.Join(h.parent, "below"), ""} {
+		one[WorkspaceRow](t)(chat("W", root))
+	}
+}
+
+// TestWorkspaceQueries is H-01: what belongs to a workspace, the directory's own too, and
+// the runs that were silent for the longest time.
+func TestWorkspaceQueries(t *testing.T) {
+	c := newClock()
+	h := inbox(t, WithClock(c.Now))
+	session(t, h, "S")
+	own := one[WorkspaceRow](t)(h.Workspace(ctx)).ID
+	one[WorkspaceRow](t)(h.SetWorkspace(ctx, "W", func(*WorkspaceRow) {}))
+	one[SessionRow](t)(h.StartSession(ctx, SessionRow{ID: "T", WorkspaceID: "W"}))
+	for _, r := range []RunRow{{ID: "a", SessionID: "S"}, {ID: "b", SessionID: "T"}, {ID: "c", WorkspaceID: "W"}} {
+		run := one[*Run](t)(h.StartRun(ctx, r))
+		one[ToolCallRow](t)(run.ToolCall(ctx, ToolCallRow{ID: "t" + r.ID, SourceType: "skill", ToolName: "sh"}))
+		c.add(time.Second)
+	}
+	ok(t, h.Attach("a", 1).BeatOnce(ctx))
+	for want, got := range map[string]string{
+		"a ":        ids(t, h.Runs(ctx, Query{Workspace: own})),
+		"c b ":      ids(t, h.Runs(ctx, Query{Workspace: "W"})),
+		"S ":        ids(t, h.Sessions(ctx, Query{Workspace: own})),
+		"T ":        ids(t, h.Sessions(ctx, Query{Workspace: "W"})),
+		"tc tb ta ": ids(t, h.ToolCalls(ctx, Query{Source: "skill"})),
+		"b c a ":    ids(t, h.ActiveByHeartbeat(ctx, Query{})),
+		"b c ":      ids(t, h.ActiveByHeartbeat(ctx, Query{Limit: 2})),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for workspace, want := range map[string]string{own: "S a S ta ", "W": "W T b T tb c tc "} {
+		got := ""
+		for change := range h.OfWorkspace(ctx, workspace, h.Changes(ctx, 0, "")) {
+			if change.EntityID != own {
+				got += change.EntityID + " "
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", workspace, got, want)
+		}
+	}
+}
+
+// TestNothingYet: reading makes nothing, and a directory that is not a thread is refused.
 func TestNothingYet(t *testing.T) {
 	h := inbox(t)
 	if n := len(all(t, h.Runs(ctx, Query{}))); n != 0 {
@@ -245,8 +352,8 @@ func TestNothingYet(t *testing.T) {
 	}
 }
 
-// TestFollow is H-11: whoever follows gets every history event once and in order, with
-// writers at work all the time, and goes on after the last one that it had.
+// TestFollow is H-11: the process that follows gets every history event once and in order, with
+// writers at work all the time, and continues after the last one that it had.
 func TestFollow(t *testing.T) {
 	h := inbox(t)
 	const writers, each = 3, 30
@@ -447,6 +554,26 @@ func TestLog(t *testing.T) {
 			return nil
 		}); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestIndexFails: an error of a server during a loop over an index ends the loop, and is the
+// error of the transaction.
+func TestIndexFails(t *testing.T) {
+	h := inbox(t)
+	session(t, h, "S")
+	lost := errors.New("the connection is lost")
+	for _, run := range []func(context.Context, func(*Tx) error) error{h.Update, h.View} {
+		err := run(ctx, func(tx *Tx) error {
+			failing := func(yield func(engine.Record, error) bool) { yield(engine.Record{}, lost) }
+			for rec := range tx.by.whole(failing) {
+				t.Errorf("a record %v", rec)
+			}
+			return ErrNoneReady
+		})
+		if !errors.Is(err, lost) {
+			t.Error(err)
 		}
 	}
 }

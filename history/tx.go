@@ -1,7 +1,9 @@
 package history
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"thread/engine"
@@ -17,21 +19,68 @@ const (
 // Tx is one transaction on a history. It is valid only during the function it was
 // given to, and only on that goroutine.
 type Tx struct {
-	h        *History
-	e        *engine.Tx
-	rows, by *engine.Records
-	pushed   map[int64]event.Event // what this transaction has written and has no inline row
-	now      time.Time
-	notes    []Record // for the log
+	ctx    context.Context
+	h      *History
+	e      *engine.Tx
+	rows   *engine.Records
+	by     *indexes
+	pushed map[int64]event.Event // what this transaction has written and has no inline row
+	now    time.Time
+	notes  []Record                 // for the log
+	steps  []string                 // steps whose locks are removed after the commit, if they are free
+	beats  map[string]time.Duration // of a thread on a server, nil before they are read
 }
 
-func newTx(h *History, e *engine.Tx) (*Tx, error) {
-	tx := &Tx{h: h, e: e, now: h.now().UTC().Truncate(time.Millisecond)}
+func newTx(ctx context.Context, h *History, e *engine.Tx) (*Tx, error) {
+	tx := &Tx{ctx: ctx, h: h, e: e, now: h.now().UTC().Truncate(time.Millisecond)}
+	if h.of != nil {
+		tx.now = e.Now().UTC().Truncate(time.Millisecond) // the clocks of hosts differ
+	}
 	var err error
 	if tx.rows, err = e.Records(tableRows); err == nil {
-		tx.by, err = e.Records(tableBy)
+		tx.by = new(indexes)
+		tx.by.Records, err = e.Records(tableBy)
 	}
 	return tx, err
+}
+
+// run runs fn in the transaction. An error of an index is the error of all.
+func (tx *Tx) run(fn func(tx *Tx) error) error {
+	err := fn(tx)
+	if tx.by.failed != nil {
+		return tx.by.failed
+	}
+	return err
+}
+
+// indexes are the records of the indexes. An error of a server ends a loop over them, and then
+// the transaction.
+type indexes struct {
+	*engine.Records
+	failed error
+}
+
+func (x *indexes) Ascend(from, to []byte) iter.Seq2[engine.Record, error] {
+	return x.whole(x.Records.Ascend(from, to))
+}
+
+func (x *indexes) Descend(from, to []byte) iter.Seq2[engine.Record, error] {
+	return x.whole(x.Records.Descend(from, to))
+}
+
+// whole passes on records, and keeps an error.
+func (x *indexes) whole(seq iter.Seq2[engine.Record, error]) iter.Seq2[engine.Record, error] {
+	return func(yield func(engine.Record, error) bool) {
+		for rec, err := range seq {
+			if err != nil {
+				x.failed = err
+				return
+			}
+			if !yield(rec, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Get fills r with the row of that id, and reports whether there is one.
@@ -73,7 +122,7 @@ func (tx *Tx) must(r Row, id string) error {
 // complete sets what is not in the row as it is stored.
 func (tx *Tx) complete(r Row) {
 	if run, ok := r.(*RunRow); ok && run.Active() {
-		if at := tx.h.beatOf(run.ID); at.After(run.HeartbeatAt) {
+		if at := tx.beatOf(run.ID); at.After(run.HeartbeatAt) {
 			run.HeartbeatAt = at
 		}
 	}
@@ -92,6 +141,11 @@ func (tx *Tx) Put(r Row) error {
 	}
 	if step, ok := r.(*StepRow); ok && step.Seq == 0 {
 		step.Seq = tx.nextSeq(step.RunID)
+	}
+	if w, ok := r.(*WorkspaceRow); ok && w.Kind == "chat" {
+		if err := tx.h.outside(w); err != nil {
+			return err
+		}
 	}
 	if err := r.valid(); err != nil {
 		return err
@@ -184,7 +238,7 @@ func source(session string) string {
 
 // store writes the row and its history event.
 func (tx *Tx) store(r Row, key []byte, op, session string) error {
-	old := newRow(r.Entity())
+	old := NewRow(r.Entity())
 	was, had, err := tx.read(old, key)
 	if err != nil {
 		return err
@@ -193,9 +247,9 @@ func (tx *Tx) store(r Row, key []byte, op, session string) error {
 	case !had:
 		old = nil
 	case was.session != session || workspaceOf(old) != workspaceOf(r) || runOf(old) != runOf(r):
-		return fmt.Errorf("%w: %s %q of another session, run or workspace", ErrExists, r.Entity(), *r.id())
+		return fmt.Errorf("%w: %s %q of another session, run or workspace", ErrExists, r.Entity(), *idOf(r))
 	}
-	b := event.AppendString(append(append([]byte(`{"op":"`), op...), `","id":`...), *r.id())
+	b := event.AppendString(append(append([]byte(`{"op":"`), op...), `","id":`...), *idOf(r))
 	if had {
 		b = fmt.Appendf(b, `,"first":%d`, was.first)
 	}
@@ -224,7 +278,17 @@ func (tx *Tx) store(r Row, key []byte, op, session string) error {
 	if err := tx.apply(key, old, was, r, is); err != nil || op != OpUpsert {
 		return err
 	}
-	return tx.note(r, e.ID)
+	if err := tx.note(r, e.ID); err != nil {
+		return err
+	}
+	run, ok := r.(*RunRow)
+	if !ok || !run.Ended() || old != nil && old.(*RunRow).Ended() {
+		return nil
+	}
+	if err := tx.endWait(run); err != nil {
+		return err
+	}
+	return tx.ended(run)
 }
 
 func (tx *Tx) push(entity Entity, subtype, session, content string) (event.Event, error) {
@@ -239,7 +303,7 @@ func (tx *Tx) push(entity Entity, subtype, session, content string) (event.Event
 // returns [ErrNotFound].
 func (tx *Tx) Delete(entity Entity, id string) error {
 	key := rowKey(entity, id)
-	old := newRow(entity)
+	old := NewRow(entity)
 	was, ok, err := tx.read(old, key)
 	if err != nil {
 		return err
@@ -251,5 +315,12 @@ func (tx *Tx) Delete(entity Entity, id string) error {
 	if _, err := tx.push(entity, "deleted", was.session, string(b)); err != nil {
 		return err
 	}
-	return tx.apply(key, old, was, nil, version{})
+	if err := tx.apply(key, old, was, nil, version{}); err != nil {
+		return err
+	}
+	run, ok := old.(*RunRow)
+	if !ok || run.Ended() {
+		return nil
+	}
+	return tx.ended(run)
 }

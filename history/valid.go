@@ -1,7 +1,9 @@
 package history
 
 import (
+	"bytes"
 	"crypto/rand"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +17,7 @@ const MaxKeyBytes = 1024
 var (
 	roles        = []string{"user", "assistant", "tool", "system"}
 	triggerTypes = []string{"message", "manual_action", "api_action", "hook", "system"}
-	runStates    = []string{Queued, Running, WaitingTool, Completed, Failed, Cancelled, TimedOut}
+	runStates    = []string{Queued, Running, WaitingTool, Waiting, Completed, Failed, Cancelled, TimedOut}
 	sourceTypes  = []string{"native", "action", "skill", "tool"}
 	kinds        = []string{"project", "chat"}
 )
@@ -69,10 +71,55 @@ func (r *SessionRow) valid() error {
 }
 
 func (r *MessageRow) valid() error {
-	if len(r.Content) == 0 || r.Content[0] != '"' && r.Content[0] != '[' {
-		return invalidf("content is neither a JSON string nor an array of parts")
+	if err := validContent(r.Content); err != nil {
+		return err
 	}
 	return firstOf(required("id", r.ID, "session_id", r.SessionID), indexed("run_id", r.RunID), oneOf("role", r.Role, roles))
+}
+
+// validContent checks the content of a message: a string, or an array of parts as the AI SDK
+// has them, each an object with a text type. What else a part has is the application's.
+func validContent(content json.RawMessage) error {
+	switch {
+	case len(content) > 0 && content[0] == '"':
+		return nil
+	case len(content) == 0 || content[0] != '[':
+		return invalidf("content is neither a JSON string nor an array of parts")
+	}
+	var parts []json.RawMessage
+	if err := json.Unmarshal(content, &parts); err != nil {
+		return invalidf("content is not JSON: %v", err)
+	}
+	for i, p := range parts {
+		var part struct {
+			Type string `json:"type"`
+		}
+		if json.Unmarshal(p, &part) != nil || part.Type == "" {
+			return invalidf("part %d of content is not an object with a text type", i+1)
+		}
+	}
+	return nil
+}
+
+// validModelCall checks that a call of a model has the request that was sent, and, once it
+// is completed, the response. One that has failed has what there is.
+func (r *StepRow) validModelCall() error {
+	if r.Status == Failed {
+		return nil
+	}
+	if !hasObject(r.Input, "request") {
+		return invalidf("input of a %s has no object request", ModelCallType)
+	}
+	if r.Status == Completed && !hasObject(r.Output, "response") {
+		return invalidf("output of a completed %s has no object response", ModelCallType)
+	}
+	return nil
+}
+
+// hasObject reports whether a JSON object has an object as that member.
+func hasObject(in json.RawMessage, name string) bool {
+	var members map[string]json.RawMessage
+	return json.Unmarshal(in, &members) == nil && bytes.HasPrefix(members[name], []byte("{"))
 }
 
 func (r *RunRow) valid() error {
@@ -84,6 +131,11 @@ func (r *RunRow) valid() error {
 func (r *StepRow) valid() error {
 	if r.Seq < 1 {
 		return invalidf("seq %d is not above 0", r.Seq)
+	}
+	if r.StepType == ModelCallType {
+		if err := r.validModelCall(); err != nil {
+			return err
+		}
 	}
 	return firstOf(required("id", r.ID, "run_id", r.RunID, "step_type", r.StepType), indexed("status", r.Status))
 }
@@ -105,10 +157,10 @@ func (r *ArtifactRow) valid() error {
 	return firstOf(required("id", r.ID, "run_id", r.RunID), indexed("type", r.Type))
 }
 
-// Check completes a row as [Tx.Put] does, but for its id, and returns the [ErrInvalid] that
+// Check completes a row as [Tx.Put] does, except for its id, and returns the [ErrInvalid] that
 // this would return.
 func Check(r Row) error {
-	if *r.id() == "" {
+	if *idOf(r) == "" {
 		return invalidf("id is empty")
 	}
 	fill(r, time.Now())
@@ -122,47 +174,33 @@ func newID(e Entity) string {
 
 // fill sets what the caller has left out.
 func fill(r Row, now time.Time) {
-	if id := r.id(); *id == "" {
+	if id := idOf(r); *id == "" {
 		*id = newID(r.Entity())
+	}
+	for _, name := range []string{"created_at", "updated_at"} {
+		if at, ok := column(r, name).(*time.Time); ok {
+			orNow(at, now)
+		}
 	}
 	switch r := r.(type) {
 	case *WorkspaceRow:
 		orElse(&r.Status, "active")
 		orElse(&r.Kind, "project")
-		orNow(&r.CreatedAt, now)
-		orNow(&r.UpdatedAt, now)
 	case *SessionRow:
 		orElse(&r.Status, "active")
 		orElse(&r.ActiveAgentName, r.AgentName)
-		orNow(&r.CreatedAt, now)
-		orNow(&r.UpdatedAt, now)
-	case *MessageRow:
-		orNow(&r.CreatedAt, now)
 	case *RunRow:
 		orElse(&r.TriggerType, "system")
 		orElse(&r.EffectiveAgentName, r.AgentName)
-		orNow(&r.CreatedAt, now)
 	case *StepRow:
-		orElse(&r.Status, Completed)
-		orNow(&r.StartedAt, now)
-		endNow(&r.EndedAt, r.Status, now)
+		done(&r.Status, &r.StartedAt, &r.EndedAt, now)
 	case *ToolCallRow:
 		orElse(&r.SourceType, "tool")
-		orElse(&r.Status, Completed)
-		orNow(&r.StartedAt, now)
-		endNow(&r.EndedAt, r.Status, now)
+		done(&r.Status, &r.StartedAt, &r.EndedAt, now)
 	case *HookRunRow:
-		orElse(&r.Status, Completed)
-		orNow(&r.StartedAt, now)
-		endNow(&r.EndedAt, r.Status, now)
+		done(&r.Status, &r.StartedAt, &r.EndedAt, now)
 	case *ActionRunRow:
-		orElse(&r.Status, Completed)
-		orNow(&r.StartedAt, now)
-		endNow(&r.EndedAt, r.Status, now)
-	case *ArtifactRow:
-		orNow(&r.CreatedAt, now)
-	case *LimitRow:
-		orNow(&r.CreatedAt, now)
+		done(&r.Status, &r.StartedAt, &r.EndedAt, now)
 	}
 }
 
@@ -178,8 +216,11 @@ func orNow(v *time.Time, now time.Time) {
 	}
 }
 
-func endNow(v *time.Time, status string, now time.Time) {
-	if status != Running && status != Queued && status != WaitingTool {
-		orNow(v, now)
+// done completes what a run did: it has ended unless its status is of one that has not.
+func done(status *string, started, ended *time.Time, now time.Time) {
+	orElse(status, Completed)
+	orNow(started, now)
+	if *status != Running && *status != Queued && *status != WaitingTool && *status != Waiting {
+		orNow(ended, now)
 	}
 }

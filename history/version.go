@@ -75,7 +75,7 @@ func inline(e Entity, text []byte) ([]byte, error) {
 	if len(text) > maxInline {
 		return nil, nil
 	}
-	r := newRow(e)
+	r := NewRow(e)
 	if err := ParseJSON(r, text); err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func keyOf(r Row) []byte {
 	if w, ok := r.(*WorkspaceRow); ok && w.Own {
 		return rowKey(Workspace, "")
 	}
-	return rowKey(r.Entity(), *r.id())
+	return rowKey(r.Entity(), *idOf(r))
 }
 
 // versionOf returns where the row with that key stands.

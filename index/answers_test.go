@@ -64,7 +64,7 @@ func TestAnswers(t *testing.T) {
 				t.Fatalf("round %d: series %d has %d, want %d; rest %d", round, n, got, want, rest)
 			}
 		}
-		// Least may be that of a series whose answer became None since.
+		// Least may belong to a series whose answer became None since.
 		if got := a.Least(); a.Rest() != rest || least != 0 && (got == 0 || got > least) {
 			t.Fatalf("round %d: least %d, want %d; rest %d, want %d", round, got, least, a.Rest(), rest)
 		}

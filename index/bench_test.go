@@ -10,7 +10,7 @@ import (
 )
 
 // benchIndex is blocks of the column and as many series, in a transaction.
-func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket, d *Dictionary)) {
+func benchIndex(b *testing.B, blocks, series int, fn func(columns *Bucket, d *Dictionary)) {
 	b.Helper()
 	db, err := bbolt.Open(filepath.Join(b.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
 	if err != nil {
@@ -22,15 +22,11 @@ func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket,
 		if err != nil {
 			return err
 		}
-		byKey, err := tx.CreateBucket([]byte("series"))
+		meta, err := tx.CreateBucket([]byte("meta"))
 		if err != nil {
 			return err
 		}
-		byID, err := tx.CreateBucket([]byte("series_by_id"))
-		if err != nil {
-			return err
-		}
-		d := NewDictionary(func() (*bbolt.Bucket, error) { return byKey, nil }, func() (*bbolt.Bucket, error) { return byID, nil })
+		d := NewDictionary(opened(tx, "series"), opened(tx, "series_by_id"), Wrap(meta), opened(tx, "types"), opened(tx, "type_blocks"))
 		for i := range series {
 			if _, err := d.Add(fmt.Sprintf("external:chat:%06d:dm", i), "message", nil, int64(i+1)); err != nil {
 				return err
@@ -54,10 +50,7 @@ func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket,
 	})
 	if err == nil {
 		err = db.View(func(tx *bbolt.Tx) error {
-			of := func(name string) func() (*bbolt.Bucket, error) {
-				return func() (*bbolt.Bucket, error) { return tx.Bucket([]byte(name)), nil }
-			}
-			fn(tx.Bucket([]byte("columns")), NewDictionary(of("series"), of("series_by_id")))
+			fn(Wrap(tx.Bucket([]byte("columns"))), NewDictionary(opened(tx, "series"), opened(tx, "series_by_id"), nil, opened(tx, "types"), opened(tx, "type_blocks")))
 			return nil
 		})
 	}
@@ -71,7 +64,7 @@ func benchIndex(b *testing.B, blocks, series int, fn func(columns *bbolt.Bucket,
 func BenchmarkBlocks(b *testing.B) {
 	for _, series := range []int{200, 20_000, 70_000} {
 		b.Run(fmt.Sprintf("series=%d", series), func(b *testing.B) {
-			benchIndex(b, 100, series, func(columns *bbolt.Bucket, _ *Dictionary) {
+			benchIndex(b, 100, series, func(columns *Bucket, _ *Dictionary) {
 				var answers Answers
 				for id := range uint32(series) {
 					answers.Set(id+1, None)
@@ -106,14 +99,24 @@ func BenchmarkEncodeBlock(b *testing.B) {
 	}
 }
 
+// opened opens a bucket, which it makes where it may write.
+func opened(tx *bbolt.Tx, name string) func() (*Bucket, error) {
+	return func() (*Bucket, error) {
+		if tx.Writable() {
+			return CreateBucket(tx, nil, []byte(name))
+		}
+		return Wrap(tx.Bucket([]byte(name))), nil
+	}
+}
+
 // BenchmarkDictionary looks series up, in a new transaction each time.
 func BenchmarkDictionary(b *testing.B) {
 	const series = 20_000
-	benchIndex(b, 0, series, func(_ *bbolt.Bucket, d *Dictionary) {
+	benchIndex(b, 0, series, func(_ *Bucket, d *Dictionary) {
 		b.Run("get", func(b *testing.B) {
 			b.ReportAllocs()
 			for id := uint32(0); b.Loop(); id = (id + 1) % series {
-				if _, err := NewDictionary(d.byKey.open, d.byID.open).Get(id + 1); err != nil {
+				if _, err := NewDictionary(d.byKey.open, d.byID.open, nil, nil, nil).Get(id + 1); err != nil {
 					b.Fatal(err)
 				}
 			}

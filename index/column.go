@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-
-	"go.etcd.io/bbolt"
 )
 
 // BlockEvents is how many events a block of the column covers.
@@ -204,7 +202,7 @@ func (b *Block) After(id int64) int {
 }
 
 // LastBlock returns the newest block of a column bucket, false when it is empty.
-func LastBlock(columns *bbolt.Bucket) (Block, bool, error) {
+func LastBlock(columns *Bucket) (Block, bool, error) {
 	if err := CheckLast(columns); err != nil {
 		return Block{}, false, err
 	}
@@ -219,7 +217,7 @@ func LastBlock(columns *bbolt.Bucket) (Block, bool, error) {
 // DropBlocksAfter removes the blocks that reach beyond head. The keys are
 // collected first: in a bucket whose every page was emptied by the transaction,
 // bbolt's Cursor.Last never returns.
-func DropBlocksAfter(columns *bbolt.Bucket, head int64) error {
+func DropBlocksAfter(columns *Bucket, head int64) error {
 	if err := CheckTree(columns); err != nil {
 		return err
 	}
@@ -245,7 +243,7 @@ func DropBlocksAfter(columns *bbolt.Bucket, head int64) error {
 
 // Blocks walks a column bucket upwards.
 type Blocks struct {
-	c    *bbolt.Cursor
+	c    *Cursor
 	k, v []byte
 	last int64
 
@@ -254,7 +252,7 @@ type Blocks struct {
 }
 
 // BlocksAfter starts at the first block that holds an id > after.
-func BlocksAfter(columns *bbolt.Bucket, after int64) Blocks {
+func BlocksAfter(columns *Bucket, after int64) Blocks {
 	w := Blocks{c: columns.Cursor(), last: -1 << 63}
 	w.k, w.v, w.err = Floor(columns, w.c, binary.BigEndian.AppendUint64(nil, uint64(after)+1))
 	return w

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-
-	"go.etcd.io/bbolt"
 )
 
 // Dictionary looks series up and adds them. It is for one transaction.
@@ -18,8 +16,8 @@ type Dictionary struct {
 	fresh       *Fresh
 	near        leafView
 	few         []seriesEntry // all of them, where Each was called and they are few
-	types       *typeTable    // nil: format 1
-	written     bool          // to byKey, in this transaction
+	types       *typeTable
+	written     bool // to byKey, in this transaction
 }
 
 // triple is a Series as the key of a map.
@@ -30,28 +28,23 @@ type triple struct {
 
 // Fresh holds the series that a batch has added and that have no key in bucket
 // series yet. Keys that come in no order cost a page each, so they wait and are put
-// in their order, for a long batch those of many transactions at once.
+// in their order, for a long batch the keys of many transactions at once.
 type Fresh struct {
 	ids map[triple]uint32
 }
 
-// NewDictionary reads the buckets series and series_by_id, which these open.
-func NewDictionary(byKey, byID func() (*bbolt.Bucket, error)) *Dictionary {
-	return &Dictionary{byKey: lazy{open: byKey}, byID: lazy{open: byID}, known: new(Known), fresh: new(Fresh)}
-}
-
-// WithTypes makes d one of format 2. Meta is the bucket of that name; types and
-// blocks open the others.
-func (d *Dictionary) WithTypes(meta *bbolt.Bucket, types, blocks func() (*bbolt.Bucket, error)) *Dictionary {
-	d.types = &typeTable{meta: meta, types: lazy{open: types}, blocks: lazy{open: blocks}}
-	return d
+// NewDictionary reads the buckets series, series_by_id, types and type_blocks, which these
+// open. Meta is the bucket of that name.
+func NewDictionary(byKey, byID func() (*Bucket, error), meta *Bucket, types, blocks func() (*Bucket, error)) *Dictionary {
+	return &Dictionary{byKey: lazy{open: byKey}, byID: lazy{open: byID}, known: new(Known), fresh: new(Fresh),
+		types: &typeTable{meta: meta, types: lazy{open: types}, blocks: lazy{open: blocks}}}
 }
 
 // maxKnown is how many series a dictionary keeps decoded.
 const maxKnown = 1 << 15
 
 // Known keeps decoded series, up to maxKnown. The zero value is empty. As a series never
-// changes, those of one read transaction are good for the next.
+// changes, the answers of one read transaction are good for the next.
 type Known struct {
 	of Table[*Series]
 	n  int
@@ -83,8 +76,8 @@ func (d *Dictionary) value(id uint32) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	root := uint64(byID.RootPage())
-	if root == 0 || byID.Writable() {
+	root := byID.root()
+	if root == 0 || byID.overlaid() || byID.pagesChange() {
 		return get(byID, key[:])
 	}
 	n := &d.near
@@ -161,19 +154,12 @@ func (d *Dictionary) greatest() (uint32, error) {
 
 // Last returns the highest id ever given to a series.
 func (d *Dictionary) Last() (uint32, error) {
-	if d.types == nil {
-		return d.greatest()
-	}
 	c, err := d.types.counters()
 	return c.last, err
 }
 
 // Len returns how many series there are.
 func (d *Dictionary) Len() (int64, error) {
-	if d.types == nil {
-		n, err := d.greatest()
-		return int64(n), err
-	}
 	c, err := d.types.counters()
 	return int64(c.count), err
 }
@@ -270,9 +256,6 @@ func (d *Dictionary) Put(id uint32, s *Series) error {
 	if err := byID.Put(seriesID(id), encodeSeries(id, s)); err != nil {
 		return err
 	}
-	if d.types == nil {
-		return nil
-	}
 	return d.putType(id, s.Type, s.Subtype)
 }
 
@@ -316,7 +299,10 @@ func (d *Dictionary) Flush(atLeast int) error {
 // transaction with SetFresh, before anything is visible of them.
 func (d *Dictionary) Fresh() *Fresh { return d.fresh }
 
-// SetFresh goes on with what a Dictionary before this one has left.
+// SetWritten says that the transaction has written to the pages before d was made.
+func (d *Dictionary) SetWritten() { d.written = true }
+
+// SetFresh continues with what a Dictionary before this one has left.
 func (d *Dictionary) SetFresh(f *Fresh) { d.fresh = f }
 
 // DropAfter removes the series whose first event has an id above head. They
@@ -358,8 +344,5 @@ func (d *Dictionary) DropAfter(head int64) error {
 		}
 	}
 	d.known, d.ids, d.fresh = new(Known), nil, new(Fresh)
-	if d.types == nil {
-		return nil
-	}
 	return d.dropTypes(last, len(ids))
 }

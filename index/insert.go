@@ -18,7 +18,7 @@ func (d *Dictionary) Insert(id uint32, s *Series) error {
 	if err != nil {
 		return err
 	}
-	if err := byID.Put(seriesID(id), encodeSeries(id, s)); err != nil || d.types == nil {
+	if err := byID.Put(seriesID(id), encodeSeries(id, s)); err != nil {
 		return err
 	}
 	t := d.types

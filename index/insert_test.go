@@ -25,11 +25,10 @@ func TestInsert(t *testing.T) {
 				return err
 			}
 		}
-		of := func(name string) func() (*bbolt.Bucket, error) {
-			return func() (*bbolt.Bucket, error) { return tx.Bucket([]byte(name)), nil }
+		of := func(name string) func() (*Bucket, error) {
+			return func() (*Bucket, error) { return Wrap(tx.Bucket([]byte(name))), nil }
 		}
-		d := NewDictionary(of("series"), of("byid"))
-		d.WithTypes(tx.Bucket([]byte("meta")), of("types"), of("blocks"))
+		d := NewDictionary(of("series"), of("byid"), Wrap(tx.Bucket([]byte("meta"))), of("types"), of("blocks"))
 		series := func(id uint32) *Series { return &Series{Source: "s", Type: fmt.Sprint(id % 7), First: int64(id)} }
 		n := int64(0)
 		for id := uint32(1); id <= last; id++ {

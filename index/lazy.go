@@ -2,18 +2,16 @@ package index
 
 import (
 	"fmt"
-
-	"go.etcd.io/bbolt"
 )
 
 // lazy is a bucket that is opened with its first use: in a short transaction most are
 // not.
 type lazy struct {
-	open func() (*bbolt.Bucket, error)
-	b    *bbolt.Bucket
+	open func() (*Bucket, error)
+	b    *Bucket
 }
 
-func (l *lazy) bucket() (*bbolt.Bucket, error) {
+func (l *lazy) bucket() (*Bucket, error) {
 	if l.b == nil {
 		b, err := l.open()
 		if err == nil && b == nil {

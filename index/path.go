@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"unsafe"
-
-	"go.etcd.io/bbolt"
 )
 
 // bbolt follows the page numbers that it finds in branch pages without looking
@@ -38,11 +36,12 @@ type mapped struct {
 	pages    uint64 // in use
 }
 
-func mappedOf(b *bbolt.Bucket) mapped {
-	info := b.Tx().DB().Info()
+func mappedOf(b *Bucket) mapped {
+	tx := b.base.Tx()
+	info := tx.DB().Info()
 	size := uint64(info.PageSize)
 	// The address is of memory that Go does not manage.
-	return mapped{data: *(*unsafe.Pointer)(unsafe.Pointer(&info.Data)), pageSize: size, pages: uint64(b.Tx().Size()) / size}
+	return mapped{data: *(*unsafe.Pointer)(unsafe.Pointer(&info.Data)), pageSize: size, pages: uint64(tx.Size()) / size}
 }
 
 // treePage is a page of a tree, with what overflows from it.
@@ -139,8 +138,8 @@ func (m *mapped) walk(id uint64, depth int, choose func(p treePage) int) (leaf t
 
 // CheckPath returns ErrDamaged when the search for key in b does not come to an
 // end. After it, and before b is written to, Get, Put and Seek for key are safe.
-func CheckPath(b *bbolt.Bucket, key []byte) error {
-	root := uint64(b.RootPage())
+func CheckPath(b *Bucket, key []byte) error {
+	root := b.root()
 	if root == 0 {
 		return nil // a small bucket, in its parent's page
 	}
@@ -150,13 +149,18 @@ func CheckPath(b *bbolt.Bucket, key []byte) error {
 }
 
 // get is Get after CheckPath, nil for a key that is not there.
-func get(b *bbolt.Bucket, key []byte) ([]byte, error) { return getFrom(b, key, b.Writable()) }
+func get(b *Bucket, key []byte) ([]byte, error) { return getFrom(b, key, b.pagesChange()) }
 
 // getFrom is get. Where the transaction has not written to the bucket, the walk has
 // found the leaf already, and bbolt need not search it again: the series of a page
 // of events are most of what it costs, and so are new series in a batch.
-func getFrom(b *bbolt.Bucket, key []byte, written bool) ([]byte, error) {
-	root := uint64(b.RootPage())
+func getFrom(b *Bucket, key []byte, written bool) ([]byte, error) {
+	if b.layer != nil {
+		if e := b.layer.find(key); e != nil {
+			return e.value, nil
+		}
+	}
+	root := b.root()
 	if root == 0 || written {
 		if err := CheckPath(b, key); err != nil {
 			return nil, err
@@ -181,8 +185,8 @@ func getFrom(b *bbolt.Bucket, key []byte, written bool) ([]byte, error) {
 
 // firstOfLeaf returns the first key of the leaf that the search for key comes to, nil
 // where that is not known.
-func firstOfLeaf(b *bbolt.Bucket, key []byte) ([]byte, error) {
-	root := uint64(b.RootPage())
+func firstOfLeaf(b *Bucket, key []byte) ([]byte, error) {
+	root := b.root()
 	if root == 0 {
 		return nil, nil
 	}
@@ -195,8 +199,8 @@ func firstOfLeaf(b *bbolt.Bucket, key []byte) ([]byte, error) {
 }
 
 // CheckLast is CheckPath for the last key.
-func CheckLast(b *bbolt.Bucket) error {
-	root := uint64(b.RootPage())
+func CheckLast(b *Bucket) error {
+	root := b.root()
 	if root == 0 {
 		return nil
 	}
@@ -207,8 +211,8 @@ func CheckLast(b *bbolt.Bucket) error {
 
 // checkBefore returns ErrDamaged when the step to the key before the one that Seek
 // finds for key does not come to an end.
-func checkBefore(b *bbolt.Bucket, key []byte) error {
-	root := uint64(b.RootPage())
+func checkBefore(b *Bucket, key []byte) error {
+	root := b.root()
 	if root == 0 {
 		return nil
 	}
@@ -230,8 +234,8 @@ func checkBefore(b *bbolt.Bucket, key []byte) error {
 
 // CheckTree is CheckPath for all keys of b, and makes the small buckets in b safe
 // to use, which bbolt keeps in the leaf of their parent. It looks at every page.
-func CheckTree(b *bbolt.Bucket) error {
-	root := uint64(b.RootPage())
+func CheckTree(b *Bucket) error {
+	root := b.root()
 	if root == 0 {
 		return nil
 	}
@@ -318,11 +322,11 @@ type place struct {
 // Check returns ErrDamaged when the step from key to the next one in b does not
 // come to an end. A scan asks it for each key, so the way to a leaf is kept and
 // not searched again at its end.
-func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
+func (s *Steps) Check(b *Bucket, key []byte) error {
 	if string(key) < string(s.until) {
 		return nil
 	}
-	root := uint64(b.RootPage())
+	root := b.root()
 	if root == 0 {
 		return nil
 	}
@@ -357,7 +361,7 @@ func (s *Steps) Check(b *bbolt.Bucket, key []byte) error {
 		if leaf.count > 0 {
 			s.until = leaf.key(leaf.count - 1)
 			return nil
-		} // bbolt passes over empty pages; each step here goes on in a finite page
+		} // bbolt passes over empty pages; each step here continues in a finite page
 	}
 	s.until = nil
 	return nil

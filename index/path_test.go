@@ -38,7 +38,7 @@ func TestGet(t *testing.T) {
 			b := tx.Bucket(name)
 			for i := range 2*n + 3 {
 				key := binary.BigEndian.AppendUint64(nil, i)
-				got, err := get(b, key)
+				got, err := get(Wrap(b), key)
 				if want := b.Get(key); err != nil || !bytes.Equal(got, want) || (got == nil) != (want == nil) {
 					t.Fatalf("key %d of %d: %x, %v, want %x", i, n, got, err, want)
 				}
@@ -46,7 +46,7 @@ func TestGet(t *testing.T) {
 			var steps Steps
 			c, seen := b.Cursor(), uint64(0)
 			for k, _ := c.First(); k != nil; k, _ = c.Next() {
-				if err := steps.Check(b, k); err != nil {
+				if err := steps.Check(Wrap(b), k); err != nil {
 					return err
 				}
 				if seen++; seen%700 == 0 {
@@ -54,7 +54,7 @@ func TestGet(t *testing.T) {
 					if k == nil {
 						break
 					}
-					if err := steps.Check(b, k); err != nil {
+					if err := steps.Check(Wrap(b), k); err != nil {
 						return err
 					}
 				}

@@ -2,18 +2,16 @@ package index
 
 import (
 	"fmt"
-
-	"go.etcd.io/bbolt"
 )
 
 // These are the ways into a bucket that return ErrDamaged where bbolt's own would
 // follow a loop. Each walks the path first, which costs some 100 ns.
 
 // Get is b.Get.
-func Get(b *bbolt.Bucket, key []byte) ([]byte, error) { return get(b, key) }
+func Get(b *Bucket, key []byte) ([]byte, error) { return get(b, key) }
 
 // Put is b.Put.
-func Put(b *bbolt.Bucket, key, value []byte) error {
+func Put(b *Bucket, key, value []byte) error {
 	if err := CheckPath(b, key); err != nil {
 		return err
 	}
@@ -21,24 +19,26 @@ func Put(b *bbolt.Bucket, key, value []byte) error {
 }
 
 // Delete is b.Delete.
-func Delete(b *bbolt.Bucket, key []byte) error {
+func Delete(b *Bucket, key []byte) error {
 	if err := CheckPath(b, key); err != nil {
 		return err
 	}
 	return b.Delete(key)
 }
 
-// Bucket is tx.Bucket: nil when there is none of that name.
-func Bucket(tx *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
-	if err := CheckPath(tx.Cursor().Bucket(), name); err != nil {
-		return nil, err
+// DeleteAll deletes keys that were collected first.
+func DeleteAll(b *Bucket, keys [][]byte) error {
+	for _, k := range keys {
+		if err := Delete(b, k); err != nil {
+			return err
+		}
 	}
-	return tx.Bucket(name), nil
+	return nil
 }
 
 // Floor moves c to the last entry of b whose key is at most key, or to the first
 // one where all are greater, and returns it, nil when b is empty.
-func Floor(b *bbolt.Bucket, c *bbolt.Cursor, key []byte) (k, v []byte, err error) {
+func Floor(b *Bucket, c *Cursor, key []byte) (k, v []byte, err error) {
 	for _, check := range [...]func() error{
 		func() error { return CheckPath(b, key) }, func() error { return checkBefore(b, key) },
 		func() error { return CheckPath(b, nil) }, func() error { return CheckLast(b) },
@@ -61,7 +61,7 @@ func Floor(b *bbolt.Bucket, c *bbolt.Cursor, key []byte) (k, v []byte, err error
 // Range calls fn for the entries of b from key on, in their order, until it says
 // that it wants no more or returns an error. fn must not write to b. Keys must
 // rise: in a tree that is a loop each step ends, but not the way.
-func Range(b *bbolt.Bucket, key []byte, fn func(k, v []byte) (more bool, err error)) error {
+func Range(b *Bucket, key []byte, fn func(k, v []byte) (more bool, err error)) error {
 	if err := CheckPath(b, key); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func Range(b *bbolt.Bucket, key []byte, fn func(k, v []byte) (more bool, err err
 
 // RangeDown is Range from the last key before the given one, nil for the last of all,
 // towards the first. Keys must fall.
-func RangeDown(b *bbolt.Bucket, before []byte, fn func(k, v []byte) (more bool, err error)) error {
+func RangeDown(b *Bucket, before []byte, fn func(k, v []byte) (more bool, err error)) error {
 	c := b.Cursor()
 	var k, v []byte
 	if before == nil {

@@ -12,7 +12,7 @@
 // Bucket series_by_id, valid if and only if the key has 4 bytes and the checksum
 // fits:
 //
-//	key    series id, big-endian uint32, from 1. In format 1 without gaps
+//	key    series id, big-endian uint32, from 1
 //	value  first    8  big-endian int64, id of the first event of the series
 //	       flags    1  bit 0: the subtype is not NULL
 //	       source   uvarint length, then the bytes
@@ -27,15 +27,15 @@
 // maxKeyField is cut to that, and the key then ends with the SHA-256 of the whole
 // triple.
 //
-// Format 2 has two more buckets. Bucket types: key → type id, 4 bytes, flags 1 (bit
+// There are two more buckets. Bucket types: key → type id, 4 bytes, flags 1 (bit
 // 0: the subtype is not NULL), type and subtype as in series_by_id, and a crc. The
-// key is that of a triple without its source. A type, here, is a distinct pair of
+// key is the key of a triple without its source. A type, here, is a distinct pair of
 // type and subtype; there are few in most threads, and they say of most filters
 // that nothing can match. A type may be there without a series.
 //
 // Bucket type_blocks: which series are of which type, in the form of a Block whose
 // ids are series ids and whose series are type ids. A block covers the series with
-// ids from n × 1024 + 1 to (n+1) × 1024, those of them that there are, and its key is
+// ids from n × 1024 + 1 to (n+1) × 1024, as far as there are any, and its key is
 // the first of them. It is written when the last id of these is given.
 //
 // Meta "series", format 2 only, valid if and only if it has 16 bytes and the crc

@@ -97,7 +97,7 @@ func nextFolded(key []byte, prefix string) []byte {
 	at := 0
 	for ; at < len(prefix); at++ {
 		if at == len(key) || key[at] < upper(prefix[at]) {
-			break // key, and then the least that goes on
+			break // key, and then the least that continues it
 		}
 		if key[at] < prefix[at] {
 			turn = at

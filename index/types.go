@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-
-	"go.etcd.io/bbolt"
 )
 
 // seriesKey is the key of the counters in bucket meta.
@@ -21,9 +19,9 @@ func (c seriesCounters) encode() []byte {
 	return AppendSum(v, seriesKey)
 }
 
-// typeTable is what format 2 has besides the series.
+// typeTable is what format 2 has in addition to the series.
 type typeTable struct {
-	meta          *bbolt.Bucket
+	meta          *Bucket
 	types, blocks lazy
 	read          bool // the counters
 	count         seriesCounters
@@ -48,9 +46,10 @@ func (t *typeTable) counters() (seriesCounters, error) {
 		return t.count, nil
 	}
 	v, err := get(t.meta, seriesKey)
-	if err == nil {
-		t.count, err = decodeCounters(v)
+	if err != nil {
+		return t.count, err
 	}
+	t.count, err = decodeCounters(v)
 	t.read = err == nil
 	return t.count, err
 }
@@ -140,10 +139,11 @@ func (t *typeTable) typeID(key []byte) (uint32, error) {
 		return 0, err
 	}
 	v, err := DecodeType(key, value)
-	if err == nil {
-		t.know(key, v.ID)
+	if err != nil {
+		return v.ID, err
 	}
-	return v.ID, err
+	t.know(key, v.ID)
+	return v.ID, nil
 }
 
 func (t *typeTable) know(key []byte, id uint32) {
@@ -208,7 +208,7 @@ func (d *Dictionary) advance(last uint32) error {
 			if err != nil {
 				return err
 			}
-			b.FillPercent = 1
+			b.SetFill(1)
 			if err := b.Put(typeBlockKey(uint32(t.tailIDs[0])), EncodeBlock(t.tailIDs, t.tail, Times{})); err != nil {
 				return err
 			}
@@ -237,11 +237,8 @@ func (d *Dictionary) loadTypes(from, upto uint32) error {
 	return err
 }
 
-// SetLast sets the highest id ever given, if it is above those of the series.
+// SetLast sets the highest id ever given, if it is above the ids of the series.
 func (d *Dictionary) SetLast(last uint32) error {
-	if d.types == nil {
-		return nil
-	}
 	if _, err := d.types.counters(); err != nil {
 		return err
 	}
@@ -275,24 +272,21 @@ func (d *Dictionary) dropTypes(last uint32, n int) error {
 		}
 		return true, nil
 	})
-	for _, k := range keys {
-		if err == nil {
-			err = Delete(b, k)
-		}
-	}
-	if err == nil && len(ids) > 0 {
-		err = b.Put(typeBlockKey(uint32(ids[0])), EncodeBlock(ids, types, Times{}))
-	}
 	if err != nil {
 		return err
+	}
+	if err := DeleteAll(b, keys); err != nil {
+		return err
+	}
+	if len(ids) > 0 {
+		if err := b.Put(typeBlockKey(uint32(ids[0])), EncodeBlock(ids, types, Times{})); err != nil {
+			return err
+		}
 	}
 	t.tailIDs, t.tail, t.loaded = nil, nil, false
 	t.count.count -= uint32(min(int64(n), int64(t.count.count)))
 	return t.putCounters()
 }
-
-// HasTypes reports whether EachType and EachTypeBlock know anything.
-func (d *Dictionary) HasTypes() bool { return d.types != nil }
 
 // EachType calls fn for the types with low <= type and, unless high is empty, type
 // < high, in their order, until it returns false. Texts longer than a key holds may

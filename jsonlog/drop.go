@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // DropRotated deletes what was rotated of a thread's files and is about nothing that
-// the thread still has: events-<time>.jsonl whose last line is that of an event before
+// the thread still has: events-<time>.jsonl whose last line has an event before
 // oldest, and the rotated files under logs that were written last before since. A zero
 // since keeps the latter. Files with other names, links, and files that do not end with
 // an event's line stay.
@@ -57,7 +58,31 @@ func dropRotated(dir, ext string, old func(path string, info os.FileInfo) (bool,
 	return errs
 }
 
-// isRotated reports whether rotateFile gives such names, <stem>-YYYYMMDD-HHmmss with
+// dropOldest deletes the rotated files of the file at path, except those written last.
+func dropOldest(path string, keep int) (errs error) {
+	ext := filepath.Ext(path)
+	type rotated struct {
+		path string
+		at   time.Time
+	}
+	var files []*rotated // sorted as others are: sorting values would be 10 KB more of thread-lite
+	stem := strings.TrimSuffix(filepath.Base(path), ext) + "-"
+	err := dropRotated(filepath.Dir(path), ext, func(path string, info os.FileInfo) (bool, error) {
+		if strings.HasPrefix(filepath.Base(path), stem) {
+			files = append(files, &rotated{path, info.ModTime()})
+		}
+		return false, nil
+	})
+	slices.SortFunc(files, func(a, b *rotated) int { return b.at.Compare(a.at) })
+	for _, f := range files[min(keep, len(files)):] {
+		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = errors.Join(errs, err)
+		}
+	}
+	return errors.Join(err, errs)
+}
+
+// isRotated reports whether rotateFile gives these names, <stem>-YYYYMMDD-HHmmss with
 // -N behind it or not, or lumberjack, <stem>-YYYY-MM-DDTHH-mm-ss.sss.
 func isRotated(name, ext string) bool {
 	stem, ok := strings.CutSuffix(name, ext)
@@ -85,7 +110,7 @@ func isRotated(name, ext string) bool {
 	return false
 }
 
-// lastID returns the id of the last line of a file, 0 when that is no event's line.
+// lastID returns the id of the last line of a file, 0 when that line has no event.
 func lastID(path string) (int64, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if err != nil {

@@ -69,3 +69,33 @@ func TestDropRotated(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDropOldest: of the rotated files of one log the newest stay, and nothing else goes.
+func TestDropOldest(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	for i, name := range []string{"thread-20260101-000000.log", "thread-20260102-000000.log", "thread-20260102-000000-1.log", "thread-20260103-000000.log",
+		"other-20260101-000000.log", "thread.log", "thread-mine.log"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := now.Add(time.Duration(i-10) * time.Hour)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := dropOldest(filepath.Join(dir, "thread.log"), 2); err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		if want := "other-20260101-000000.log thread-20260102-000000-1.log thread-20260103-000000.log thread-mine.log thread.log"; strings.Join(left, " ") != want {
+			t.Errorf("%q are left, %v", left, err)
+		}
+	}
+}

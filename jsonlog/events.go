@@ -1,7 +1,8 @@
 // Package jsonlog writes the two line files of a thread directory:
 // events.jsonl, every event as one line of JSON for eyes and grep, and
 // logs/thread.log. Both are rotated when they hold more than 10000 lines
-// (T-71, T-72).
+// (T-71, T-72), events.jsonl also when it holds more than 16 MiB. Of thread.log the newest
+// rotated files are kept, so that there are five files with the present one.
 //
 // Many processes append to these files. lumberjack, which rotates the handlers'
 // output, is documented for one process only: it truncates a file it did not
@@ -30,9 +31,12 @@ import (
 	"thread/lock"
 )
 
-// MaxLines is how many lines a file may hold; at the next write after that it is
-// rotated.
-const MaxLines = 10000
+// MaxLines is how many lines a file may hold, and maxBytes how many bytes of our lines
+// events.jsonl; at the next write after that it is rotated.
+const (
+	MaxLines = 10000
+	maxBytes = 16 << 20
+)
 
 // Position is what the database knows of events.jsonl after its latest append.
 // It is written in the transaction of the events themselves, before they are
@@ -43,6 +47,9 @@ type Position struct {
 	Base  int64 // offset at which our lines begin: what stood there before is kept
 	First int64 // id of our first line, 0 when there is none yet
 }
+
+// Full reports whether the file is rotated at the next append.
+func (p *Position) Full() bool { return p.Lines > MaxLines || p.Size-p.Base > maxBytes }
 
 // Add accounts for the line of event id, n bytes long with its newline.
 func (p *Position) Add(id int64, n int) {
@@ -89,7 +96,7 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 	if err != nil {
 		return p, err
 	}
-	if size == 0 && p.Lines > MaxLines {
+	if size == 0 && p.Full() {
 		// The process that rotated the file died before it could say so.
 		p = Position{}
 	}
@@ -98,7 +105,7 @@ func (e *Events) Prepare(p Position, head int64, at time.Time, missing func(afte
 			return p, err
 		}
 	}
-	if p.Lines > MaxLines {
+	if p.Full() {
 		if err := e.f.Sync(); err != nil { // what was rotated is not healed any more
 			return p, err
 		}
@@ -157,7 +164,7 @@ func (e *Events) heal(was Position, size, head int64, missing func(int64, func(*
 		}
 	} else if _, complete, err := e.end(); err != nil {
 		return was, err
-	} else if !complete { // somebody else's last line
+	} else if !complete { // another process's last line
 		if _, err := e.f.Write([]byte{'\n'}); err != nil {
 			return was, err
 		}

@@ -25,7 +25,7 @@ func NewLines(r io.Reader) *Lines {
 	return &Lines{r: bufio.NewReaderSize(r, 64<<10), ended: true}
 }
 
-// Next goes on to the next line. It returns false at the end of the file.
+// Next moves to the next line. It returns false at the end of the file.
 func (l *Lines) Next() (bool, error) {
 	if err := l.skip(); err != nil {
 		return false, err

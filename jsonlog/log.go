@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/redact"
 	"thread/lock"
 )
 
@@ -52,7 +53,7 @@ func (l *Log) write(level, format string, args []any) error {
 	line = append(line, "] ["...)
 	line = append(line, level...)
 	line = append(line, "] "...)
-	line = appendPrintable(line, mask(fmt.Sprintf(format, args...)))
+	line = appendPrintable(line, redact.Text(fmt.Sprintf(format, args...)))
 	line = append(line, '\n')
 
 	f, err := openAppend(l.path)
@@ -61,7 +62,7 @@ func (l *Log) write(level, format string, args []any) error {
 	}
 	var rotateErr error
 	if info, err := f.Stat(); err == nil && info.Size() >= minRotateBytes {
-		// Before the line, as for events.jsonl: whoever looks for it finds it.
+		// Before the line, as for events.jsonl: a reader who looks for it finds it.
 		var rotated bool
 		if rotated, rotateErr = l.rotate(at); rotated {
 			f.Close()
@@ -76,7 +77,7 @@ func (l *Log) write(level, format string, args []any) error {
 
 // appendPrintable appends s with its control characters escaped, so that what
 // users put into sources, types and handler commands stays one line and cannot
-// drive the terminal of whoever reads the log.
+// drive the terminal of a reader of the log.
 func appendPrintable(dst []byte, s string) []byte {
 	for _, r := range s {
 		if r < 0x20 || r >= 0x7f && r < 0xa0 {
@@ -93,12 +94,15 @@ func appendPrintable(dst []byte, s string) []byte {
 // starts with a time and a level. Smaller files need no counting.
 const minRotateBytes = MaxLines * int64(len("[2006-01-02T15:04:05.000Z] [INFO] \n"))
 
+// keptLogs is how many rotated files of thread.log are kept.
+const keptLogs = 4
+
 // rotateWait is how long a line waits for another process that counts or rotates.
 const rotateWait = 100 * time.Millisecond
 
 // rotate moves the file aside when it has more than MaxLines lines. How many
-// lines the file has is remembered beside the lock, so that each line is counted
-// once; the note is only a help and is made anew when run/ was deleted.
+// lines the file has is remembered next to the lock, so that each line is counted
+// once; the note is only a help and is made again when run/ was deleted.
 func (l *Log) rotate(at time.Time) (rotated bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), rotateWait)
 	defer cancel()
@@ -130,8 +134,9 @@ func (l *Log) rotate(at time.Time) (rotated bool, err error) {
 			return false, err
 		}
 		size, lines = 0, 0
+		err = dropOldest(l.path, keptLogs)
 	}
-	return rotated, writeNote(note, size, lines)
+	return rotated, errors.Join(err, writeNote(note, size, lines))
 }
 
 func readNote(f *os.File) (size, lines int64) {

@@ -69,7 +69,7 @@ func TestLogRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
-		if len(lines) > MaxLines+1000 { // others go on writing while one rotates
+		if len(lines) > MaxLines+1000 { // others continue to write while one rotates
 			t.Errorf("%s holds %d lines", f, len(lines))
 		}
 		for _, line := range lines {

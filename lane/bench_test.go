@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkSubmit measures what the queue adds to a task, from Submit to its
-// end: a task that starts at once, and tasks that wait in line.
+// BenchmarkSubmit measures what the queue adds to a task, from Submit to its end. One
+// task starts at once, the others wait in line.
 func BenchmarkSubmit(b *testing.B) {
 	ctx := context.Background()
 	nothing := func(context.Context) error { return nil }

@@ -28,10 +28,10 @@ func (q *Queue) SetLimit(name string, n int) error {
 	return nil
 }
 
-// Configure makes limits the whole configuration, as when a file is read again
-// (L-05): a lane has the limit max(1, floor(n)), and its default when it is not
-// in the map or n is not finite. Limits set before are forgotten. All lanes
-// change together; no task starts under a mixture of old and new.
+// Configure replaces the whole configuration, as when a file is read again (L-05).
+// A lane gets the limit max(1, floor(n)), or its default when it is not in the
+// map or n is not finite. Earlier limits are forgotten. All lanes change
+// together; no task starts under a mixture of old and new.
 //
 // Session lanes cannot be configured: Configure returns [ErrSessionLane], in a
 // [*RefusedError], and changes nothing.
@@ -55,8 +55,8 @@ func (q *Queue) Configure(limits map[string]float64) error {
 }
 
 // Clear ends the tasks that wait in a lane with [ErrCleared] and returns how many
-// they were. Active tasks go on (L-11). A task that waits in a global lane is active
-// in its session lane, so clearing the latter spares it.
+// they were. Active tasks continue (L-11). A task that waits in a global lane is active
+// in its session lane, so clearing the session lane spares it.
 func (q *Queue) Clear(name string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,11 +84,11 @@ func (q *Queue) Clear(name string) int {
 // in place, after which running tasks may never end.
 //
 // A disowned task is not stopped. It no longer counts, its end changes nothing
-// in any lane, and its submitter still gets its result. It may therefore run
-// beside the next task of its session, and beside as many tasks as a limit
-// allows. A task that has not started is not disowned: one that waits in a global
-// lane keeps its slot in the session lane, so the tasks that are left of a session
-// stay in order.
+// in any lane, and its submitter still gets its result. It may therefore overlap
+// with the next task of its session, and exceed the limit of a lane.
+//
+// A task that has not started is not disowned. In a global lane it keeps its slot of
+// the session lane, so the remaining tasks of a session stay in order.
 func (q *Queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,9 +115,8 @@ func (q *Queue) Reset() {
 
 // pumpAll pumps every lane and retires those left idle. q.mu is held.
 //
-// It does so in the order of submission of their heads, which a map does not
-// keep, so that sessions enter a global lane in that order, behind what waits
-// there already.
+// The order is that in which their heads were submitted, which a map does not keep.
+// So sessions enter a global lane in that order, after the tasks that wait there.
 func (q *Queue) pumpAll() {
 	lanes := make([]*state, 0, len(q.lanes))
 	for _, l := range q.lanes {
@@ -135,10 +134,10 @@ func (q *Queue) pumpAll() {
 	}
 }
 
-// Disown gives back the slots of the running task whose context ctx is, or is made of:
-// as after a [Queue.Reset] it goes on, counts nowhere, and keeps nobody waiting. It is
-// for a task that from now on has others run in its place. Without a task, and for one
-// that is disowned already, Disown does nothing.
+// Disown gives back the slots of the running task that ctx belongs to or derives from.
+// As after a [Queue.Reset], the task continues, counts in no lane, and delays no other
+// task. It is for a task whose place other tasks take from now on. Without a task, and
+// for a task that is already disowned, Disown does nothing.
 func Disown(ctx context.Context) {
 	t, _ := ctx.Value(taskKey{}).(*Task)
 	if t == nil {
@@ -155,8 +154,8 @@ func Disown(ctx context.Context) {
 	t.generation = q.generation - 1
 }
 
-// Drain refuses new tasks from now on, with [ErrDraining]. Those already submitted go
-// on, and all of them run (L-14). Only [Queue.Reset] ends it.
+// Drain refuses new tasks from now on, with [ErrDraining]. All tasks already submitted
+// still run (L-14). Only [Queue.Reset] ends it.
 func (q *Queue) Drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -2,9 +2,9 @@
 // and it knows which run of a session can be steered.
 //
 // A [Queue] runs tasks in lanes. A task submitted on the path [Session](key, name)
-// waits twice: first in its session lane, which lets one task through at a time and
-// so keeps the order of one conversation, then, at the head of that, in a global
-// lane, whose limit bounds how many tasks of all sessions run together. A task on the
+// waits twice. Its session lane lets one task through at a time and so keeps the order
+// of one conversation. From the head of that lane it waits in a global lane, whose
+// limit bounds how many tasks of all sessions run together. A task on the
 // path [Lane](name) waits in that lane only.
 //
 //	q := lane.New(logger)
@@ -24,14 +24,13 @@
 //  3. Every submitted task ends exactly once: with what its function returned,
 //     with a [*PanicError], with [ErrGoexit], or, never having started, with a
 //     [*RefusedError].
-//  4. A waiting task costs memory only: no goroutine and no timer of its own. A
+//  4. A waiting task costs only memory, neither a goroutine nor a timer. A
 //     goroutine exists for as long as a task runs.
 //
-// A task that waits for a task in a lane whose slots are all taken by itself and
-// its like waits for ever. In its own session lane this is detected
-// ([ErrReentrant]); in global lanes it is for the caller to avoid, by giving
-// nested work a lane of its own, as [Subagent] is.
+// If all slots of a lane are taken by tasks that wait for tasks in that lane, they
+// wait for ever. In a session lane this is detected ([ErrReentrant]). In global
+// lanes the caller avoids it by giving nested work a separate lane, as [Subagent] is.
 //
-// The rules named L-01 to L-24 in comments are those of docs/spec/lanes.md. The
-// package's API is not promised to library users: it may change with any release.
+// The rules L-01 to L-24 in comments are defined in docs/spec/lanes.md. Library
+// users may rely on the API, within semantic versions.
 package lane

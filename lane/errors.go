@@ -3,6 +3,8 @@ package lane
 import (
 	"errors"
 	"fmt"
+
+	"thread/internal/lanes"
 )
 
 // Why a task never started. Submit and Task.Err return them inside a
@@ -15,7 +17,7 @@ var (
 	ErrCanceled = errors.New("canceled before start")
 	// ErrCleared: Clear removed the task from its lane (L-11).
 	ErrCleared = errors.New("lane cleared")
-	// ErrReentrant: the context is that of a task which holds the session lane
+	// ErrReentrant: the context belongs to a task that holds the session lane
 	// the new task would wait for (L-20).
 	ErrReentrant = errors.New("submitted from within the same session")
 	// ErrSessionLane: a session lane was given where only a global lane can be.
@@ -34,9 +36,9 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	if e.Cause != nil {
-		return fmt.Sprintf("lane %s: %v: %v", e.Lane, e.Reason, e.Cause)
+		return fmt.Sprintf("lane %s: %v: %v", lanes.Shown(e.Lane), e.Reason, e.Cause)
 	}
-	return fmt.Sprintf("lane %s: %v", e.Lane, e.Reason)
+	return fmt.Sprintf("lane %s: %v", lanes.Shown(e.Lane), e.Reason)
 }
 
 // Unwrap returns the reason and, when there is one, the cause.

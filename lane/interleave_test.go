@@ -31,7 +31,7 @@ func TestReset(t *testing.T) {
 		if !slices.Equal(order.get(), []string{"b1"}) {
 			t.Fatalf("started: %v", order.get())
 		}
-		// 4. The end of the disowned tasks lets nobody in.
+		// 4. The end of the disowned tasks lets no task in.
 		stuck.open()
 		old1.Err()
 		old2.Err()

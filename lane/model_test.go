@@ -17,8 +17,8 @@ import (
 // written for clarity: slices, no generations, everything recomputed. After each
 // operation the two agree on what runs, what waits where and in which order.
 //
-// It needs no clock and no waiting: a start is visible in the queue before the
-// call that caused it returns, and an end when Done is closed.
+// It needs no clock and no waiting. A start is visible in the queue before the call
+// that caused it returns, and an end when Done is closed.
 //
 // A longer run: go test -run TestModel -rapid.checks=10000 -rapid.steps=80.
 func TestModel(t *testing.T) {

@@ -52,7 +52,7 @@ func (p Path) names() (names [2]string, n int) {
 	return [2]string{p.session, inner}, 2
 }
 
-// SessionLane returns the name of the lane of the session key: the trimmed key,
+// SessionLane returns the name of a session key's lane. It is the trimmed key, or
 // [Main] when that is empty, with the prefix "session:" unless it has it (L-01).
 func SessionLane(key string) string { return lanes.Session(key) }
 

@@ -1,7 +1,7 @@
 package lane
 
-// Notes are values kept beside the active run of a session for as long as it is
-// that: a snapshot of its transcript, say, or a request that it picks up later.
+// Notes are values kept with the active run of a session for as long as it is active.
+// Examples are a snapshot of its transcript, or a request that it picks up later.
 
 // PutNote keeps a value under a key. It returns false, and keeps nothing, when
 // the session has no active run.

@@ -12,7 +12,7 @@ import (
 )
 
 // The cases of the original's src/process/command-queue.test.ts, by their names
-// and in its order; the numbers are those of docs/spec/lanes.md. The original's
+// and in its order; docs/spec/lanes.md defines the numbers. The original's
 // lanes have the limit 1 unless set, as has every lane here that is not named in
 // L-02.
 const solo = "solo"

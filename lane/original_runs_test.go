@@ -282,8 +282,8 @@ func TestRegisterRefusesNothingToRegister(t *testing.T) {
 	}
 }
 
-// Every registration is cleared once, by whoever comes first, and each waiter
-// hears of it.
+// Every registration is cleared once, by the first caller, and each waiter is
+// notified.
 func TestRegistryStress(t *testing.T) {
 	r := NewRegistry(nil)
 	var wg sync.WaitGroup

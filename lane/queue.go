@@ -68,12 +68,12 @@ type Task struct {
 	// Guarded by queue.mu.
 	number     uint64 // of the submission
 	phase      phase
-	held       [2]*state // the lanes whose slot this task has
-	slots      int       // how many of held are used
-	generation uint64    // in which the slots were taken
-	at         *state    // while waiting: the lane that it waits in
-	links                // in at.waiting, and then in queue.running
-	watchIndex int       // in queue.watch, or -1
+	held       [2]*state // The lanes whose slot this task has.
+	slots      int       // How many of held are used.
+	generation uint64    // The generation in which the slots were taken.
+	at         *state    // While waiting: the lane it waits in.
+	links                // In at.waiting, and then in queue.running.
+	watchIndex int       // In queue.watch, or -1.
 	warned     bool
 	unhook     func() bool // stops the context's callback
 	err        error       // constant once done is closed
@@ -97,10 +97,10 @@ func WarnAfter(d time.Duration) Option {
 	return func(t *Task) { t.warnAfter = max(0, d) }
 }
 
-// OnWait sets a function to call with the report of a long wait. It is called
-// at most once: from a goroutine of its own once the task has waited that long,
-// or, when the threshold was reached only as the task started, just before it
-// runs. A panic in it is logged and contained.
+// OnWait sets a function to call with the report of a long wait. It is called at most
+// once, from a separate goroutine, when the task has waited that long. If the task
+// reaches the threshold only at its start, the call comes just before it runs. A
+// panic in it is logged and contained.
 func OnWait(f func(Wait)) Option {
 	return func(t *Task) { t.onWait = f }
 }
@@ -150,7 +150,7 @@ func Do[T any](ctx context.Context, q *Queue, p Path, run func(context.Context) 
 // are free.
 func (t *Task) Done() <-chan struct{} { return t.done }
 
-// Err waits for the end of the task and returns its error: that of its function,
+// Err waits for the end of the task and returns its error: the error of its function,
 // unchanged, or a [*PanicError], [ErrGoexit] or a [*RefusedError].
 func (t *Task) Err() error {
 	<-t.done
@@ -200,14 +200,14 @@ func (q *Queue) submit(t *Task, hook bool) error {
 	if t.phase == waiting {
 		q.watch.add(t)
 		if hook {
-			// Registered under the lock, so that whoever starts or ends t finds
-			// it. AfterFunc never calls back on this goroutine.
+			// Registered under the lock, so that the goroutine that starts or ends
+			// t finds it. AfterFunc never calls back on this goroutine.
 			t.unhook = context.AfterFunc(t.ctx, func() { q.cancel(t) })
 		}
 	}
 	q.mu.Unlock()
 	if q.log.Enabled(t.ctx, slog.LevelDebug) {
-		q.log.DebugContext(t.ctx, "lane enqueue", "lane", outer, "depth", depth)
+		q.log.DebugContext(t.ctx, "lane enqueue", "lane", lanes.Shown(outer), "depth", depth)
 	}
 	return nil
 }

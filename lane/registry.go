@@ -8,12 +8,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"thread/internal/lanes"
 )
 
-// Run is what can be asked of an active run. Its pointer identifies it, so each
-// run has a Run of its own, which is not changed after Register. A nil function
-// stands for false, or for nothing to do. They are called without a lock held,
-// from any goroutine and several at a time.
+// Run has the functions of an active run. Its pointer identifies it, so each run has
+// a separate Run, which is not changed after Register. A nil function returns false,
+// or does nothing. Functions are called without a lock held, from any goroutine and
+// concurrently.
 type Run struct {
 	// Deliver passes a message into the run. Its error goes to the sender.
 	Deliver func(message string) error
@@ -147,7 +149,7 @@ func (r *Registry) get(session string) *Run {
 func (r *Registry) Send(session, message string) error {
 	err := r.send(r.get(session), message)
 	if err != nil {
-		r.log.Debug("message refused", "session", session, "reason", err)
+		r.log.Debug("message refused", "session", lanes.Shown(session), "reason", err)
 	}
 	return err
 }
@@ -205,7 +207,7 @@ func (r *Registry) abortIf(match func(*Run) bool) int {
 func (r *Registry) abort(session string, run *Run) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.log.Error("abort panicked", "session", session, "panic", v, "stack", string(debug.Stack()))
+			r.log.Error("abort panicked", "session", lanes.Shown(session), "panic", v, "stack", string(debug.Stack()))
 		}
 	}()
 	if run.Abort != nil {
@@ -218,15 +220,28 @@ func (r *Registry) abort(session string, run *Run) {
 // A timeout shorter than [MinEndTimeout] counts as that; callers that were given none
 // use DefaultEndTimeout.
 func (r *Registry) WaitEnd(ctx context.Context, session string, timeout time.Duration) bool {
+	return r.WaitEnds(ctx, []string{session}, timeout)
+}
+
+// WaitEnds is [Registry.WaitEnd] for several sessions at once. It does not wait for
+// runs that start after the call (L-13).
+func (r *Registry) WaitEnds(ctx context.Context, sessions []string, timeout time.Duration) bool {
+	var active []*record
 	r.mu.Lock()
-	rec := r.runs[session]
-	r.mu.Unlock()
-	if rec == nil {
-		return true
+	for _, session := range sessions {
+		if rec := r.runs[session]; rec != nil {
+			active = append(active, rec)
+		}
 	}
+	r.mu.Unlock()
 	timer := time.NewTimer(max(timeout, MinEndTimeout))
 	defer timer.Stop()
-	return waitEnd(ctx, rec, timer.C)
+	for _, rec := range active {
+		if !waitEnd(ctx, rec, timer.C) {
+			return false
+		}
+	}
+	return true
 }
 
 // WaitIdle waits until no session has an active run, those registered meanwhile

@@ -14,10 +14,10 @@ import (
 // several goroutines. It is made for the race detector (go test -race, which
 // needs CGO; some seconds there) and checks the same without.
 //
-// Its oracle: each session's tasks run one at a time and in the order of
-// submission, none twice, none lost but the canceled; no lane exceeds its
-// limit. What the tasks of a session write is guarded by nothing else than that
-// order, so that the race detector would see it broken.
+// Its oracle: each session's tasks run one at a time, in the order of submission.
+// None runs twice, and only canceled ones are lost. No lane exceeds its limit. Only
+// that order guards what the tasks of a session write, so the race detector would
+// see it broken.
 func TestSoak(t *testing.T) {
 	const (
 		sessions   = 10_000
@@ -112,8 +112,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestStress has every operation run beside every other, for the race detector;
-// what they mean is for the model. Here each task must end, and once.
+// TestStress runs every operation at the same time as every other, for the race
+// detector. The model checks their meaning; here each task must end, and once.
 func TestStress(t *testing.T) {
 	q := New(nil)
 	var stop atomic.Bool

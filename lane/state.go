@@ -10,8 +10,8 @@ import (
 	"thread/internal/lanes"
 )
 
-// state is one lane. A state exists while it is in use or has a limit that was
-// set; tasks that have not reached it know it by name only.
+// state is one lane. It exists while it is in use or has a limit that was set.
+// Tasks that have not reached it refer to it by name only.
 type state struct {
 	name    string
 	limit   int
@@ -71,11 +71,11 @@ func (q *Queue) pump(l *state) {
 	}
 }
 
-// work runs t, and then tasks that started because the one before ended: half of
-// the price of a short task is that of a new goroutine with its stack to grow.
+// work runs t, and then tasks that started because the previous one ended. A new
+// goroutine, whose stack grows, is half of the cost of a short task.
 func (q *Queue) work(t *Task) {
 	defer func() {
-		if t != nil { // runtime.Goexit in call: this goroutine cannot go on
+		if t != nil { // runtime.Goexit in call: this goroutine cannot continue
 			if t = q.finish(t, ErrGoexit); t != nil {
 				go q.work(t)
 			}
@@ -167,7 +167,7 @@ func (q *Queue) logFailure(t *Task, err error) {
 	if lanes.IsProbe(t.names[0]) || lanes.IsProbe(t.names[1]) {
 		level = slog.LevelDebug
 	}
-	attrs := []slog.Attr{slog.String("lane", t.names[0]), slog.Duration("since", time.Since(t.submittedAt)), slog.Any("error", err)}
+	attrs := []slog.Attr{slog.String("lane", lanes.Shown(t.names[0])), slog.Duration("since", time.Since(t.submittedAt)), slog.Any("error", err)}
 	var p *PanicError
 	if errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))

@@ -10,8 +10,8 @@ import (
 type Stats struct {
 	Name   string
 	Limit  int
-	Queued int // tasks waiting in the lane
-	Active int // tasks with a slot; in a session lane it may wait in a global lane
+	Queued int // Tasks waiting in the lane.
+	Active int // Tasks with a slot. A task in a session lane may wait in a global lane.
 	// Oldest is how long the task at the head has waited, over both lanes; 0
 	// when none waits.
 	Oldest time.Duration

@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"runtime/debug"
 	"time"
+
+	"thread/internal/lanes"
 )
 
 // DefaultWarnAfter is how long a task waits before its wait is reported (L-08).
@@ -11,10 +13,10 @@ const DefaultWarnAfter = 2000 * time.Millisecond
 
 // Wait reports a task that waits for long. The task is not affected by it.
 type Wait struct {
-	Lane   string        // the lane it waits in, or waited in last
-	Waited time.Duration // since Submit, over both lanes
-	Ahead  int           // tasks waiting before it in that lane, active ones not counted
-	Queued int           // tasks waiting in that lane, itself included; 0 once started
+	Lane   string        // The lane it waits in, or waited in last.
+	Waited time.Duration // The time since Submit, over both lanes.
+	Ahead  int           // Tasks waiting before it in that lane, without active ones.
+	Queued int           // Tasks waiting in that lane, including itself; 0 once started.
 }
 
 // watch holds the waiting tasks that have not been reported, the next to be due
@@ -87,14 +89,14 @@ func (q *Queue) warnDue() {
 // report logs the wait of t and calls its callback. q.mu is not held.
 func (q *Queue) report(t *Task, w Wait) {
 	q.log.WarnContext(t.ctx, "lane wait exceeded",
-		"lane", w.Lane, "waited", w.Waited, "ahead", w.Ahead, "queued", w.Queued)
+		"lane", lanes.Shown(w.Lane), "waited", w.Waited, "ahead", w.Ahead, "queued", w.Queued)
 	if t.onWait == nil {
 		return
 	}
 	defer func() {
 		if v := recover(); v != nil {
 			q.log.ErrorContext(t.ctx, "lane wait callback panicked",
-				"lane", w.Lane, "panic", v, "stack", string(debug.Stack()))
+				"lane", lanes.Shown(w.Lane), "panic", v, "stack", string(debug.Stack()))
 		}
 	}()
 	t.onWait(w)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkLock opens, locks and closes a lock file that nobody holds; with wait,
+// BenchmarkLock opens, locks and closes a lock file that no process holds; with wait,
 // under a context that could end.
 func BenchmarkLock(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "x.lock")

@@ -10,7 +10,7 @@ import (
 )
 
 // What root creates in a directory of another account belongs to that account:
-// it has to go on using the thread when root has pushed into it.
+// it has to continue to use the thread when root has pushed into it.
 
 // Create opens the file at path with flag, or creates it with mode 0600. A flag
 // without O_NOFOLLOW must not be used on a link to nothing.

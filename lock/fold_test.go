@@ -26,7 +26,7 @@ func TestFoldsCase(t *testing.T) {
 	if FoldsCase(path) {
 		t.Error("two files are taken for one")
 	}
-	// One file that has both names is what such a file system shows.
+	// One file that has both names is what that file system shows.
 	if err := os.Remove(filepath.Join(dir, "EVENTS.DB")); err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +35,17 @@ func TestFoldsCase(t *testing.T) {
 	}
 	if !FoldsCase(path) || !FoldsCase(filepath.Join(dir, "EVENTS.DB")) {
 		t.Error("one file is taken for two")
+	}
+}
+
+// TestFoldsNoLetters: a name without letters does not show what the directory does.
+func TestFoldsNoLetters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "1.2")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if FoldsCase(path) {
+		t.Error("a file is its own other name")
 	}
 }
 

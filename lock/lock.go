@@ -47,7 +47,7 @@ func Try(path string, m Mode) (*File, error) {
 }
 
 // open repeats until the locked file is the one that path names: run/ may be
-// deleted at any time, and a lock on a deleted file excludes nobody.
+// deleted at any time, and a lock on a deleted file excludes no process.
 func open(path string, take func(*os.File) error) (*File, error) {
 	for {
 		f, err := Create(path, os.O_RDWR|NoFollow)
@@ -72,7 +72,7 @@ func open(path string, take func(*os.File) error) (*File, error) {
 }
 
 // Usable gives the owner of an empty file the right to read and write it, which a
-// umask can take away from a file that is being created. It refuses what is no
+// umask can take away from a file that is being created. It refuses what is not a
 // file: a writer to a named pipe would block.
 func Usable(f *os.File) error {
 	info, err := f.Stat()
@@ -131,7 +131,7 @@ func (l *File) Close() error { return l.f.Close() }
 
 // Wait takes the lock on f, waiting until ctx ends. The error then wraps
 // ctx.Err() and ErrHeld, and f must be closed: the kernel's wait cannot be
-// called off, so it goes on beside the caller until the lock comes, and only
+// called off, so it continues next to the caller until the lock comes, and only
 // the closed descriptor releases it at once.
 func Wait(ctx context.Context, f *os.File, m Mode) error {
 	if err := TryFile(f, m); !errors.Is(err, ErrHeld) {

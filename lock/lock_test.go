@@ -88,7 +88,7 @@ func TestTwoProcesses(t *testing.T) {
 }
 
 // TestDeleted: a lock file that is deleted while a process waits for it is
-// not taken; the wait goes on on the new one.
+// not taken; the wait continues on the new one.
 func TestDeleted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	old, err := Try(path, Exclusive)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// How files in a thread directory are opened, beside the flags of package os: a
+// How files in a thread directory are opened, in addition to the flags of package os: a
 // symbolic link is not followed, and a named pipe is not waited for.
 const (
 	NoFollow = syscall.O_NOFOLLOW

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +29,7 @@ func onMount(t *testing.T, number int64) *[]string {
 	return asked
 }
 
-// The numbers are those of linux/magic.h, written out as statfs(2) has them.
+// The numbers are from linux/magic.h, written out as statfs(2) has them.
 func TestNetworkMounts(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct {
@@ -39,6 +40,8 @@ func TestNetworkMounts(t *testing.T) {
 		{0x794C7630, ""}, {0x2FC12FC1, ""}, {0x24051905, ""}, {0x858458F6, ""}, {0x01161970, ""}, {0x7461636F, ""},
 		{0x6969, "NFS"}, {0x517B, "SMB"}, {0xFF534D42, "SMB"}, {0xFE534D42, "SMB"}, {0x01021997, "9P"}, {0x00C36400, "CephFS"},
 		{0x5346414F, "AFS"}, {0x6B414653, "AFS"}, {0x0BD00BD0, "Lustre"}, {0x786F4256, "a VirtualBox share"},
+		{0x73757245, "Coda"}, {0x564C, "NCP"}, {0x20030528, "OrangeFS"}, {0x19830326, "BeeGFS"}, {0xBACBACBC, "a VMware share"}, {0x7C7C6673, "a Parallels share"},
+		{0x65735546, ""}, // FUSE: the type of the mount decides, and this one is local
 	} {
 		onMount(t, tt.number)
 		err := CheckMount(filepath.Join(dir, "not", "there", "yet"))
@@ -51,7 +54,7 @@ func TestNetworkMounts(t *testing.T) {
 	}
 }
 
-// TestNetworkAllowed: who says so may go on, and one system call is enough for a
+// TestNetworkAllowed: the variable permits it, and one system call is enough for a
 // directory that exists.
 func TestNetworkAllowed(t *testing.T) {
 	asked := onMount(t, 0x6969)
@@ -76,9 +79,14 @@ func TestFUSEMounts(t *testing.T) {
 40 27 0:52 / /mnt/a\040b rw,nosuid shared:7 master:2 - fuse.sshfs host:/x rw,user_id=0
 41 27 0:53 / /mnt/c rw - fuseblk /dev/sdb1 rw
 42 27 259:1 / /mnt/d rw - virtiofs share rw
+43 27
+43 27 - x
+44 27 0:54 - fuse.sshfs
+45 27 0:55 / /mnt/e rw - 
+45 27 0:56 / /mnt/e rw fuse.sshfs host:/x
 `)
 	for device, want := range map[string]string{
-		"0:52": "fuse.sshfs", "0:53": "fuseblk", "259:1": "virtiofs", "0:5": "", "0:21": "proc",
+		"0:52": "fuse.sshfs", "0:53": "fuseblk", "259:1": "virtiofs", "0:5": "", "0:21": "proc", "0:54": "fuse.sshfs", "0:55": "", "0:56": "",
 	} {
 		if got := mountType(mounts, device); got != want {
 			t.Errorf("device %s is %q, want %q", device, got, want)
@@ -103,6 +111,32 @@ func TestFUSEMounts(t *testing.T) {
 	device := deviceName(uint64(st.Dev)) //nolint:unconvert // it has 32 bits on mips
 	if got := mountType(table, device); got != "proc" {
 		t.Errorf("/proc is on %q", got)
+	}
+}
+
+// TestNoMount: of a path that no directory above it is known for, every kind is
+// accepted, after one look at each of them.
+func TestNoMount(t *testing.T) {
+	real := statfs
+	defer func() { statfs = real }()
+	var asked []string
+	statfs = func(path string, _ *syscall.Statfs_t) error {
+		asked = append(asked, path)
+		return syscall.EACCES
+	}
+	for path, want := range map[string][]string{"/a/b": {"/a/b", "/a", "/"}, "a/b": {"a/b", "a", "."}} {
+		asked = nil
+		if err := CheckMount(path); err != nil || !slices.Equal(asked, want) {
+			t.Errorf("%q, %v", asked, err)
+		}
+	}
+	// A file system of FUSE whose path is gone is accepted.
+	statfs = func(_ string, st *syscall.Statfs_t) error {
+		setType(st, fuseType)
+		return nil
+	}
+	if err := CheckMount(filepath.Join(t.TempDir(), "gone")); err != nil {
+		t.Error(err)
 	}
 }
 

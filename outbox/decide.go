@@ -7,7 +7,7 @@ type Decision struct {
 	Reason  string // in a word or two, such as "self action"
 }
 
-// Decide applies the decision table. A broadcast does neither: whoever polls for
+// Decide applies the decision table. A broadcast does neither: the process that polls for
 // events of that type finds it in the thread.
 func Decide(m *Message, s Settings) Decision {
 	target := !m.TargetUserID.IsNull()

@@ -2,7 +2,7 @@ package outbox
 
 import "testing"
 
-// O-04, O-05, O-14: each row of the table, and each rule beside it.
+// O-04, O-05, O-14: each row of the table, and each rule next to it.
 func TestDecisionTable(t *testing.T) {
 	standard := DefaultSettings()
 	noMention, self, loud := standard, standard, standard

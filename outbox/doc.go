@@ -1,7 +1,7 @@
 // Package outbox is a transactional outbox in a thread: [Insert] stores a message in
 // the transaction of the caller's own records, and [Relay] later hands it on, at
 // least once: a notification for a user, a run of an agent's handler, or both.
-// docs/OUTBOX.md is for users, docs/spec/outbox.md has the rules by number.
+// docs/reference/outbox.md is for users, docs/spec/outbox.md has the rules by number.
 //
 //	err := t.Update(ctx, func(tx *engine.Tx) error {
 //		comments, err := tx.Records("comments")
@@ -19,7 +19,8 @@
 // dead and why tell of the outbox as of any consumer. What the engine has no place
 // for is in tables of records, which change in the same transactions:
 //
-//	outbox                event id (8 bytes) → row: trace, receipts, keys
+//	outbox                event id (8 bytes) → row: trace, keys, run
+//	outbox_receipts       event id, number from 1 (8 bytes each) → receipt
 //	outbox_ids            event_id → event id; kept for ever (O-06)
 //	outbox_notifications  'u' user 0 event id → notification; 'i' event id → user
 //	outbox_config         "settings" → Settings

@@ -2,12 +2,9 @@ package outbox
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,9 +12,11 @@ import (
 	"unicode/utf8"
 
 	"thread/engine"
+	"thread/internal/command"
+	"thread/internal/pipe"
 )
 
-// The environment of a handler, beside that of the relay. Its stdin is the message,
+// The environment of a handler, next to the environment of the relay. Its stdin is the message,
 // one line of JSON.
 const (
 	envPrefix  = "THREAD_OUTBOX_"
@@ -28,7 +27,10 @@ const (
 	envHint    = "THREAD_OUTBOX_ACTION_HINT" // "" for none
 	envNumber  = "THREAD_EVENT_ID"           // of the event in the thread
 	envDir     = "THREAD_DIR"
-	envRun     = "THREAD_RUN_ID" // set when a Recorder made one
+	envRun     = "THREAD_RUN_ID"      // set when a Recorder made one
+	envRunTry  = "THREAD_RUN_ATTEMPT" // of that run: 1
+	envW3C     = "TRACEPARENT"        // as W3C Trace Context has it
+	envRequest = "THREAD_REQUEST_ID"
 )
 
 // maxOutput is how much of the end of a handler's stdout the receipt is looked for in.
@@ -50,81 +52,68 @@ type execution struct {
 }
 
 // exec runs the handler once. The error says that it could not be started.
-func (r *relay) exec(command []string, d *delivery) (x execution, err error) {
-	ctx, cancel := d.running, context.CancelFunc(func() {})
-	if r.settings.Timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, r.settings.Timeout)
+func (r *relay) exec(argv []string, d *delivery) (x execution, err error) {
+	out, err := command.NewOutput(&pipe.Tail{Most: maxOutput}, r.Stdout)
+	if err != nil {
+		return x, err
 	}
-	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopGrace
-	out, stderr := &lastBytes{most: maxOutput}, &lastBytes{most: engine.MaxErrorBytes / 2}
-	cmd.Stdout, cmd.Stderr = both(r.Stdout, out), both(r.Stderr, stderr)
-	cmd.Env = r.environment(d)
-	cmd.Stdin = strings.NewReader(d.payload + "\n")
-	if err := cmd.Start(); err != nil {
-		if d.running.Err() != nil {
-			return execution{code: -1, cancelled: true}, nil
-		}
+	defer out.Close()
+	stderr, err := command.NewOutput(&pipe.Tail{Most: engine.MaxErrorBytes / 2}, r.Stderr)
+	if err != nil {
+		out.Started()
+		return x, err
+	}
+	defer stderr.Close()
+	spec := command.Spec{Argv: argv, Env: r.environment(d), Stdin: strings.NewReader(d.payload + "\n"), Stdout: out.Writer, Stderr: stderr.Writer,
+		Group: !command.AtTerminal(), Tree: r.Work, Timeout: d.plan.agent.timeout, Grace: stopGrace}
+	if r.Work != nil {
+		spec.Left = &command.Left{RunID: d.runID, Dir: r.t.Address(), Trees: []string{r.Work.Name()}}
+	}
+	if d.running.Err() != nil {
+		out.Started()
+		stderr.Started()
+		return execution{code: -1, cancelled: true}, nil
+	}
+	p, err := command.Start(spec)
+	out.Started()
+	stderr.Started()
+	if err != nil {
 		return x, err
 	}
 	reached("running")
-	err = cmd.Wait()
-	if cmd.ProcessState == nil {
-		return x, err
-	}
-	x = execution{code: int64(cmd.ProcessState.ExitCode()), out: out.b, errors: stderr.b, timeout: errors.Is(ctx.Err(), context.DeadlineExceeded)}
-	x.cancelled = d.running.Err() != nil
-	if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		x.code, x.killed = -1, w.Signal() == syscall.SIGINT
-	}
-	return x, nil
-}
-
-func both(w io.Writer, t *lastBytes) io.Writer {
-	if w == nil {
-		return t
-	}
-	return io.MultiWriter(t, passOn{w})
-}
-
-// passOn writes for as long as somebody reads. That nobody does is no reason to end
-// the handler by SIGPIPE.
-type passOn struct{ io.Writer }
-
-func (p passOn) Write(b []byte) (int, error) {
-	_, _ = p.Writer.Write(b)
-	return len(b), nil
-}
-
-// lastBytes keeps the end of what is written to it.
-type lastBytes struct {
-	most int
-	b    []byte
-}
-
-func (t *lastBytes) Write(p []byte) (int, error) {
-	if t.b = append(t.b, p...); len(t.b) > 2*t.most {
-		t.b = append(t.b[:0], t.b[len(t.b)-t.most:]...)
-	}
-	return len(p), nil
+	go func() {
+		select {
+		case <-r.Lost:
+			p.Kill()
+		case <-p.Ended():
+		}
+	}()
+	e := p.Wait(d.running)
+	out.CatchUp()
+	stderr.CatchUp()
+	return execution{code: int64(e.Code), killed: e.Signal == syscall.SIGINT, timeout: e.TimedOut, cancelled: e.Cause != nil && !e.TimedOut,
+		out: out.Tail.Bytes(), errors: stderr.Tail.Bytes()}, nil
 }
 
 func (r *relay) environment(d *delivery) []string {
 	var env []string
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, envPrefix) && !strings.HasPrefix(v, envRun+"=") {
+		name, _, _ := strings.Cut(v, "=")
+		if !strings.HasPrefix(v, envPrefix) && !slices.Contains([]string{envRun, envRunTry, envW3C, envRequest}, name) {
 			env = append(env, v)
 		}
 	}
 	env = append(env, r.Env...)
+	try := ""
+	if d.runID != "" {
+		try = "1"
+	}
 	for _, v := range [][2]string{
-		{envDir, r.t.Dir()}, {envNumber, strconv.FormatInt(d.id, 10)}, {envEventID, d.message.EventID},
+		{envDir, r.t.Address()}, {envNumber, strconv.FormatInt(d.id, 10)}, {envEventID, d.message.EventID},
 		{envType, d.message.EventType}, {envAttempt, strconv.FormatInt(d.attempt, 10)}, {envTrace, d.message.TraceID},
-		{envHint, d.message.ActionHint}, {envRun, d.runID},
+		{envHint, d.message.ActionHint}, {envRun, d.runID}, {envRunTry, try}, {envW3C, d.message.traceparent()}, {envRequest, d.message.requestID()},
 	} {
-		if strings.IndexByte(v[1], 0) < 0 && (v[0] != envRun || v[1] != "") {
+		if strings.IndexByte(v[1], 0) < 0 && (v[1] != "" || v[0] != envRun && v[0] != envRunTry) {
 			env = append(env, v[0]+"="+v[1])
 		}
 	}
@@ -155,14 +144,14 @@ func (x *execution) problem(timeout time.Duration) string {
 	return text
 }
 
-// The exit codes with a meaning of their own, from sysexits.h.
+// The exit codes with a separate meaning, from sysexits.h.
 const (
 	exitDataErr  = 65 // never again
 	exitTempFail = 75 // again, and nothing is counted
 )
 
 // judge makes of an execution a receipt, and the engine's result.
-func (r *relay) judge(x *execution) (Receipt, engine.Result) {
+func (r *relay) judge(d *delivery, x *execution) (Receipt, engine.Result) {
 	receipt, next, found, err := lastReceipt(x.out)
 	if x.code == 0 && err == nil && (!found || receipt.Status != Refused) {
 		if !found {
@@ -170,7 +159,7 @@ func (r *relay) judge(x *execution) (Receipt, engine.Result) {
 		}
 		return receipt, engine.Result{Verdict: engine.Succeeded}
 	}
-	text := x.problem(r.settings.Timeout)
+	text := x.problem(d.plan.agent.timeout)
 	result := engine.Result{Verdict: engine.Failed, ExitCode: x.code}
 	switch {
 	case x.code == exitDataErr, x.cancelled:
@@ -182,7 +171,9 @@ func (r *relay) judge(x *execution) (Receipt, engine.Result) {
 	case err != nil:
 		text = err.Error()
 	case found && receipt.Status == Refused:
-		result.NotBefore = next
+		if next.After(r.now()) { // a time that has ended leaves it to the back-off
+			result.NotBefore = next
+		}
 		if receipt.Reason != "" {
 			text = receipt.Reason
 		}

@@ -28,13 +28,13 @@ const (
 // Inserted is the result of Insert.
 type Inserted struct {
 	ID        int64  // of the event
-	EventID   string // that of the first one, for a duplicate
+	EventID   string // the id of the first one, for a duplicate
 	TraceID   string
 	DedupeKey string
 	Duplicate bool // nothing was stored
 }
 
-// row is what is kept of a record beside its event, as JSON. It outlives the event.
+// row is what is kept of a record next to its event, as JSON. It outlives the event.
 type row struct {
 	EventID     string          `json:"event_id"`
 	EventType   string          `json:"event_type"`
@@ -44,20 +44,26 @@ type row struct {
 	AvailableAt int64           `json:"available_at,omitempty"` // milliseconds; 0: at once
 	RetryCount  int64           `json:"retry_count,omitempty"`
 	ProcessedAt string          `json:"processed_at,omitempty"`
+	Notified    bool            `json:"notified,omitempty"` // the notification was written
 	RunID       string          `json:"run_id,omitempty"`
-	Receipts    []StoredReceipt `json:"receipts,omitempty"`
+	Receipted   int64           `json:"receipt_count,omitempty"` // the number of the latest in tableReceipts
+	Receipts    []StoredReceipt `json:"receipts,omitempty"`      // of versions without that table
 }
 
 func rowKey(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
 
 // Insert stores m in the transaction, or nothing when its event_id was ever stored
-// or its dedupe key within the window. What m leaves open is made here: event_id,
+// or its dedupe key within the window by a message that has not failed. What m leaves open is made here: event_id,
 // trace_id, occurred_at, dedupe_key. Handlers are not started: a relay that waits
-// for the thread sees it, else whoever dispatches.
+// for the thread sees it, else the process that dispatches.
 //
 // The error wraps [event.ErrInvalid] for a message that is not valid.
 func Insert(tx *engine.Tx, m Message) (Inserted, error) {
-	if err := m.Validate(); err != nil {
+	rules, err := ReadRules(tx)
+	if err != nil {
+		return Inserted{}, err
+	}
+	if err := rules.Check(&m); err != nil {
 		return Inserted{}, err
 	}
 	if m.AvailableAt.Year() > 9999 {
@@ -81,15 +87,29 @@ func Insert(tx *engine.Tx, m Message) (Inserted, error) {
 		return Inserted{}, err
 	}
 	now := tx.Now()
-	complete(&m, now)
+	complete(&m, rules, now)
 	before := tx.Head()
-	e, err := tx.Push(event.Draft{Source: Source, Type: m.EventType, Content: string(m.json()),
-		DedupeKey: "outbox:" + m.DedupeKey, DedupeWindow: settings.DedupeWindow})
+	draft := event.Draft{Source: Source, Type: m.EventType, Content: string(m.json()),
+		DedupeKey: "outbox:" + m.DedupeKey, DedupeWindow: settings.DedupeWindow}
+	e, err := tx.Push(draft)
 	if err != nil {
 		return Inserted{}, err
 	}
 	if e.ID <= before {
-		return duplicateOf(tx, rows, e.ID)
+		state, _, err := tx.Standing(Consumer, e.ID)
+		if err != nil {
+			return Inserted{}, err
+		}
+		if state != engine.Dead {
+			return duplicateOf(tx, rows, e.ID)
+		}
+		// A message that has failed for good keeps no other one out.
+		if err := tx.ForgetKey(draft.DedupeKey); err != nil {
+			return Inserted{}, err
+		}
+		if e, err = tx.Push(draft); err != nil {
+			return Inserted{}, err
+		}
 	}
 	r := row{EventID: m.EventID, EventType: m.EventType, TraceID: m.TraceID, DedupeKey: m.DedupeKey, CreatedAt: e.CreatedAt}
 	if created, _ := event.ParseTime(e.CreatedAt); m.AvailableAt.UnixMilli() > created {
@@ -105,7 +125,7 @@ func Insert(tx *engine.Tx, m Message) (Inserted, error) {
 }
 
 // complete makes what m leaves open.
-func complete(m *Message, now time.Time) {
+func complete(m *Message, rules *Rules, now time.Time) {
 	if m.OccurredAt == "" {
 		m.OccurredAt = event.FormatTime(now)
 	}
@@ -114,7 +134,7 @@ func complete(m *Message, now time.Time) {
 	}
 	m.ContentPreview = cutPreview(m.ContentPreview)
 	if m.DedupeKey == "" {
-		m.DedupeKey = m.DefaultDedupeKey()
+		m.DedupeKey = rules.key(m)
 	}
 }
 

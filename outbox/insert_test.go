@@ -27,7 +27,7 @@ func TestNewRecord(t *testing.T) {
 	}
 }
 
-// O-02: the application's record and that of the outbox are stored together or not
+// O-02: the application's record and the outbox's are stored together or not
 // at all, wherever the transaction fails: an error before, between and after them,
 // and a panic.
 func TestBothOrNeither(t *testing.T) {
@@ -150,7 +150,7 @@ func TestDedupe(t *testing.T) {
 	if in := insert(t, th, reply(5)); in.Duplicate {
 		t.Errorf("after a window of a minute: %+v", in)
 	}
-	// Who uses the thread beside the outbox has keys of their own.
+	// Who uses the thread next to the outbox has separate keys.
 	if n := len(records(t, th, Query{})); n != 5 {
 		t.Errorf("%d records, want 5", n)
 	}

@@ -118,6 +118,30 @@ func TestKilledInsert(t *testing.T) {
 	}
 }
 
+// O-09: the receipt of a relay that was killed names the run that it had begun.
+func TestKilledRelayNamesItsRun(t *testing.T) {
+	for n := 1; ; n++ {
+		th := newThread(t)
+		m := reply(1)
+		m.EventID = "evt_left"
+		in := insert(t, th, m)
+		place := killAt(t, th.Dir(), n)
+		if place == "" {
+			t.Fatal("no handler ran")
+		}
+		if place != "running" {
+			continue
+		}
+		_, err := Relay(ctx, th, Options{Recorder: &recorder{}, Command: []string{"sh", "-c", "true"}})
+		noError(t, err)
+		rec := get(t, th, in.ID)
+		if len(rec.Receipts) == 0 || rec.Receipts[0].RunID == nil || *rec.Receipts[0].RunID != "run_left" || rec.Receipts[0].ExitCode != -1 {
+			t.Errorf("got %+v", rec.Receipts)
+		}
+		return
+	}
+}
+
 // O-07, O-08: a relay that is killed at any place leaves nothing undone: the next one
 // hands every record on, what was already handled at most once more, and writes each
 // notification once.

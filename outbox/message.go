@@ -27,7 +27,7 @@ const (
 // EventTypes are all event types.
 var EventTypes = []string{CommentCreated, CommentReplied, MentionCreated, LikeCreated, ThreadCreated, ActionFeedback}
 
-// What TargetUserType, Language and ActionHint may be, beside "".
+// What TargetUserType, Language and ActionHint may be, except "".
 const (
 	Human = "human"
 	Agent = "agent"
@@ -50,15 +50,15 @@ const (
 // then Extra.
 type Message struct {
 	EventID    string // unique for ever; "" for a new one
-	EventType  string // one of EventTypes
+	EventType  string // one of EventTypes, or of the Rules of the thread
 	OccurredAt string // ISO 8601, with a date and a time; "" for now
 	TraceID    string // "" for a new one
 
 	ActorUserID    ID
-	TargetUserID   ID     // null: nobody in particular, a broadcast
+	TargetUserID   ID     // null: no process in particular, a broadcast
 	TargetUserType string // Human, Agent or ""
 
-	ThreadID        ID // needed but for a feedback
+	ThreadID        ID // needed except for a feedback
 	CommentID       ID // needed for comment events
 	ParentCommentID ID
 
@@ -87,9 +87,18 @@ func (m *Message) isComment() bool {
 	return m.EventType == CommentCreated || m.EventType == CommentReplied
 }
 
-// ParseMessage reads a message from a JSON object and checks it. Every error wraps
+// ParseMessage reads a message of the forum from a JSON object and checks it. Every error wraps
 // [event.ErrInvalid].
 func ParseMessage(b []byte) (m Message, err error) {
+	if m, err = ReadMessage(b); err != nil {
+		return m, err
+	}
+	return m, m.Validate()
+}
+
+// ReadMessage is ParseMessage that leaves the check to [Insert], which knows the rules of the
+// thread.
+func ReadMessage(b []byte) (m Message, err error) {
 	if len(b) > MaxMessageBytes {
 		return m, invalidf("the message has %d bytes, the limit is %d", len(b), MaxMessageBytes)
 	}
@@ -139,7 +148,7 @@ func ParseMessage(b []byte) (m Message, err error) {
 	default:
 		m.Extra = append(m.Extra, Member{"depth", depth}) // it means nothing here
 	}
-	return m, m.Validate()
+	return m, nil
 }
 
 func parseAvailableAt(value json.RawMessage) (at time.Time, err error) {
@@ -192,16 +201,39 @@ func (m *Message) ids() map[string]*ID {
 		"thread_id": &m.ThreadID, "comment_id": &m.CommentID, "parent_comment_id": &m.ParentCommentID}
 }
 
-// Validate reports the first thing that keeps m from being inserted (O-03). The error
-// wraps [event.ErrInvalid].
+// isForum reports whether m has a type of the forum.
+func (m *Message) isForum() bool { return slices.Contains(EventTypes, m.EventType) }
+
+// Validate reports the first thing that keeps m from being inserted (O-03), where the thread has
+// no rules. The error wraps [event.ErrInvalid].
 func (m *Message) Validate() error {
+	if !m.isForum() {
+		return invalidf("event_type %.40q is not one of %s", m.EventType, list(EventTypes))
+	}
+	if err := m.validate(); err != nil {
+		return err
+	}
+	switch {
+	case m.ThreadID.IsNull() && m.EventType != ActionFeedback:
+		return invalidf("thread_id is missing")
+	case m.CommentID.IsNull() && m.isComment():
+		return invalidf("comment_id is missing, which %s needs", m.EventType)
+	}
+	return nil
+}
+
+// validate is Validate for messages of any type.
+func (m *Message) validate() error {
+	languages := []string{"", "zh", "en"}
+	if !m.isForum() {
+		languages = []string{m.Language}
+	}
 	for _, of := range []struct {
 		name, value string
 		allowed     []string
 	}{
-		{"event_type", m.EventType, EventTypes},
 		{"target_user_type", m.TargetUserType, []string{"", Human, Agent}},
-		{"language", m.Language, []string{"", "zh", "en"}},
+		{"language", m.Language, languages},
 		{"action_hint", m.ActionHint, []string{"", NotifyOnly, ConsiderReply, MustReply}},
 	} {
 		if !slices.Contains(of.allowed, of.value) {
@@ -216,7 +248,7 @@ func (m *Message) Validate() error {
 	for name, text := range map[string]string{"event_id": m.EventID, "trace_id": m.TraceID, "dedupe_key": m.DedupeKey} {
 		most := maxNameBytes
 		if m.EventType == ActionFeedback {
-			most *= 2 // its event_id has that of another one in it
+			most *= 2 // its event_id has another one's in it
 		}
 		if len(text) > most || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 			return invalidf("%s is longer than %d bytes, has control characters or is not valid UTF-8", name, most)
@@ -225,10 +257,6 @@ func (m *Message) Validate() error {
 	switch {
 	case m.OccurredAt != "" && !isISO8601(m.OccurredAt):
 		return invalidf("occurred_at %.40q is not a time in ISO 8601, such as 2026-02-26T12:30:15Z", m.OccurredAt)
-	case m.ThreadID.IsNull() && m.EventType != ActionFeedback:
-		return invalidf("thread_id is missing")
-	case m.CommentID.IsNull() && m.isComment():
-		return invalidf("comment_id is missing, which %s needs", m.EventType)
 	case m.isComment() && (m.Depth < 0 || m.Depth > 3):
 		return invalidf("depth %d is not 1, 2 or 3", m.Depth)
 	case m.TargetUserType != "" && m.TargetUserID.IsNull():
@@ -294,18 +322,26 @@ func cutPreview(s string) string {
 	return s
 }
 
-// MarshalJSON returns the message as one compact object, numbers as they were given.
+// MarshalJSON returns the message as one compact object, numbers as they were given. What a
+// message with a type that the forum does not have does not have is left out, and not null.
 func (m Message) MarshalJSON() ([]byte, error) { return m.json(), nil }
 
 func (m *Message) json() []byte {
 	var b []byte
+	nulls := m.isForum()
 	text := func(name, s string) {
+		if s == "" && !nulls {
+			return
+		}
 		b = append(append(event.AppendString(b, name), ':'), "null,"...)
 		if s != "" {
 			b = append(event.AppendString(b[:len(b)-len("null,")], s), ',')
 		}
 	}
 	id := func(name string, id ID) {
+		if id.IsNull() && !nulls {
+			return
+		}
 		j, _ := id.MarshalJSON() // it never fails
 		b = append(append(append(event.AppendString(b, name), ':'), j...), ',')
 	}

@@ -79,7 +79,7 @@ func TestValidation(t *testing.T) {
 	}
 }
 
-// O-03: the lists are those of the document, and each value in them is taken.
+// O-03: the lists are the lists of the document, and each value in them is taken.
 func TestEnumerations(t *testing.T) {
 	for member, values := range map[string][]string{
 		"event_type":       {"comment.created", "comment.replied", "mention.created", "like.created", "thread.created", "agent.action.feedback"},

@@ -31,12 +31,11 @@ func notificationKey(user string, id int64) []byte {
 func userKey(id int64) []byte { return binary.BigEndian.AppendUint64([]byte{'i'}, uint64(id)) }
 
 // notify writes the notification of a record, unless it is there.
-func notify(tx *engine.Tx, id int64, m *Message) error {
+func notify(tx *engine.Tx, id int64, user string, m *Message) error {
 	r, err := tx.Records(tableNotifications)
 	if err != nil {
 		return err
 	}
-	user := m.TargetUserID.String()
 	key := notificationKey(user, id)
 	if r.Get(key) != nil {
 		return nil
@@ -52,7 +51,7 @@ func notify(tx *engine.Tx, id int64, m *Message) error {
 	return r.Put(key, v)
 }
 
-// Notifications returns those of a user, newest first, at most limit; less than 1 is
+// Notifications returns the notifications of a user, newest first, at most limit; less than 1 is
 // all.
 func Notifications(tx *engine.Tx, user string, unread bool, limit int) (list []Notification, err error) {
 	r, err := tx.Records(tableNotifications)

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -27,9 +28,9 @@ type PruneCursor struct {
 
 // Prune drops records that were processed before that moment, with their receipts, and
 // notifications that were read before it: the next [pruneAtOnce] behind the cursor. It
-// returns where to go on, and whether there is more. What is pending, failed or unread
+// returns where to continue, and whether there is more. What is pending, failed or unread
 // stays, a record whose dedupe key may still count, and every event_id: a message that
-// comes again is a duplicate for ever. Events are dropped by [engine.Thread.Prune].
+// is sent again is a duplicate for ever. Events are dropped by [engine.Thread.Prune].
 func Prune(tx *engine.Tx, before time.Time, from PruneCursor, dry bool) (p Pruned, next PruneCursor, more bool, err error) {
 	if !from.done {
 		p.Records, next, err = pruneRecords(tx, before, from, dry)
@@ -67,8 +68,31 @@ func pruneRecords(tx *engine.Tx, before time.Time, from PruneCursor, dry bool) (
 		if err := rows.Delete(rowKey(over[i])); err != nil {
 			return 0, from, err
 		}
+		if err := dropReceipts(tx, over[i]); err != nil {
+			return 0, from, err
+		}
 	}
 	return int64(len(over)), next, nil
+}
+
+func dropReceipts(tx *engine.Tx, id int64) error {
+	table, err := tx.Records(tableReceipts)
+	if err != nil {
+		return err
+	}
+	var keys [][]byte
+	for rec, err := range table.Ascend(receiptKey(id, 0), rowKey(id+1)) {
+		if err != nil {
+			return err
+		}
+		keys = append(keys, bytes.Clone(rec.Key))
+	}
+	for _, key := range keys {
+		if err := table.Delete(key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // isOld reports whether a record was processed before that moment, and so long ago that
@@ -142,7 +166,7 @@ func earlier(text string, before time.Time) bool {
 }
 
 // pruned reports whether the event was a record that Prune has dropped: its event_id
-// is still that of the event. Progress that is moved back comes by it again.
+// is still the event's. Progress that is moved back comes by it again.
 func pruned(tx *engine.Tx, id int64, eventID string) (bool, error) {
 	known, ok, err := Find(tx, eventID)
 	return ok && known == id, err
@@ -156,7 +180,7 @@ func prunedDuplicate(tx *engine.Tx, id int64) (in Inserted, err error) {
 	if err != nil {
 		return in, err
 	}
-	if m, err := ParseMessage([]byte(e.Content)); stored && err == nil {
+	if m, err := ReadMessage([]byte(e.Content)); stored && err == nil {
 		in.EventID, in.TraceID, in.DedupeKey = m.EventID, m.TraceID, m.DedupeKey
 		return in, nil
 	}

@@ -3,6 +3,7 @@
 package outbox
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func prune(t *testing.T, th *engine.Thread, before time.Time, dry bool) (sum Pru
 	return sum
 }
 
-// Prune drops what was processed, or read, long ago, and nothing else; what comes again
+// Prune drops what was processed, or read, long ago, and nothing else; what is redelivered
 // is a duplicate all the same (O-06), and nothing is handed on or told of twice.
 func TestPrune(t *testing.T) {
 	c := newClock()
@@ -135,5 +136,70 @@ func TestPruneMany(t *testing.T) {
 	c.move(48 * time.Hour)
 	if got := prune(t, th, c.Now(), false); got != (Pruned{n, n}) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// receipts counts the records of the table of receipts.
+func receipts(t *testing.T, th *engine.Thread) (n int) {
+	t.Helper()
+	noError(t, th.View(ctx, func(tx *engine.Tx) error {
+		table, err := tx.Records(tableReceipts)
+		if err != nil {
+			return err
+		}
+		for _, err := range table.Ascend(nil, nil) {
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	}))
+	return n
+}
+
+// O-09: receipts go with their record, and no others.
+func TestPruneReceipts(t *testing.T) {
+	c := newClock()
+	th := newThread(t, engine.WithClock(c.Now))
+	insert(t, th, reply(1))
+	once(t, th, "exit 75")
+	c.move(10 * time.Minute)
+	once(t, th, "true")
+	c.move(48 * time.Hour)
+	in := insert(t, th, reply(2))
+	once(t, th, "true")
+	if n := receipts(t, th); n != 3 {
+		t.Fatalf("%d receipts", n)
+	}
+	prune(t, th, c.Now().Add(-24*time.Hour), false)
+	if n := receipts(t, th); n != 1 || len(get(t, th, in.ID).Receipts) != 1 {
+		t.Errorf("%d receipts are left", n)
+	}
+}
+
+// The receipts of an older program, which are in the row, come before the others.
+func TestReceiptsOfOlderProgram(t *testing.T) {
+	th := newThread(t)
+	in := insert(t, th, reply(1))
+	noError(t, th.Update(ctx, func(tx *engine.Tx) error {
+		rows, err := tx.Records(tableRows)
+		if err != nil {
+			return err
+		}
+		r, _, err := getRow(rows, in.ID)
+		if err != nil {
+			return err
+		}
+		r.Receipts = []StoredReceipt{{Receipt: Receipt{Status: Refused, Reason: "old"}, Attempt: 1}}
+		return putRow(rows, in.ID, &r)
+	}))
+	once(t, th, "true")
+	list := get(t, th, in.ID).Receipts
+	if len(list) != 2 || list[0].Reason != "old" || list[1].Status != Accepted {
+		t.Errorf("got %+v", list)
+	}
+	if fb := records(t, th, Query{Type: ActionFeedback}); len(fb) != 1 || !strings.HasSuffix(fb[0].EventID, "_2") {
+		t.Errorf("got %+v", fb)
 	}
 }

@@ -2,9 +2,12 @@ package outbox
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"thread/engine"
 )
 
 // What a handler says of a message.
@@ -25,15 +28,36 @@ type Receipt struct {
 
 // StoredReceipt is a receipt as it is kept with its record.
 type StoredReceipt struct {
-	Receipt         // NextRetryAt is the time that is used
-	TraceID  string `json:"trace_id"`
-	Attempt  int64  `json:"attempt"`   // from 1
-	ExitCode int64  `json:"exit_code"` // -1 when a signal or a crash ended the handler
-	At       string `json:"at"`
+	Receipt // RunID is the id of the recorded run, NextRetryAt is the time that is used
+	// ExternalRunID is the run_id that the handler itself has printed, when its run is
+	// recorded under another id; else null.
+	ExternalRunID *string `json:"external_run_id"`
+	TraceID       string  `json:"trace_id"`
+	Attempt       int64   `json:"attempt"`   // from 1
+	ExitCode      int64   `json:"exit_code"` // -1 when a signal or a crash ended the handler
+	At            string  `json:"at"`
 }
 
-// maxReceipts bounds the receipts that are kept of a record, the newest.
-const maxReceipts = 32
+func receiptKey(id, n int64) []byte { return binary.BigEndian.AppendUint64(rowKey(id), uint64(n)) }
+
+// receiptsOf returns all receipts of a record, oldest first.
+func receiptsOf(tx *engine.Tx, id int64) (list []StoredReceipt, err error) {
+	table, err := tx.Records(tableReceipts)
+	if err != nil {
+		return nil, err
+	}
+	for rec, err := range table.Ascend(receiptKey(id, 0), rowKey(id+1)) {
+		if err != nil {
+			return list, err
+		}
+		var r StoredReceipt
+		if err := json.Unmarshal(rec.Value, &r); err != nil {
+			return list, fmt.Errorf("%w: receipt %x of the outbox: %w", engine.ErrCorrupt, rec.Key, err)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
 
 // maxReason bounds the reason that is kept, in bytes.
 const maxReason = 4096

@@ -38,7 +38,7 @@ type Record struct {
 	DedupeKey    string          `json:"dedupe_key"`
 	TraceID      string          `json:"trace_id"`
 	RunID        *string         `json:"run_id"`   // of the latest receipt that has one
-	Receipts     []StoredReceipt `json:"receipts"` // oldest first, at most maxReceipts
+	Receipts     []StoredReceipt `json:"receipts"` // all of them, oldest first
 }
 
 // Find returns the number of the record with that event_id.
@@ -70,13 +70,18 @@ func Get(tx *engine.Tx, id int64) (Record, bool, error) {
 
 func describe(tx *engine.Tx, id int64, r *row) (Record, error) {
 	rec := Record{ID: id, EventID: r.EventID, EventType: r.EventType, RetryCount: r.RetryCount, CreatedAt: r.CreatedAt,
-		AvailableAt: r.CreatedAt, DedupeKey: r.DedupeKey, TraceID: r.TraceID, Receipts: r.Receipts}
+		AvailableAt: r.CreatedAt, DedupeKey: r.DedupeKey, TraceID: r.TraceID}
 	if r.AvailableAt != 0 {
 		rec.AvailableAt = event.FormatTime(time.UnixMilli(r.AvailableAt))
 	}
 	if r.RunID != "" {
 		rec.RunID = &r.RunID
 	}
+	var err error
+	if rec.Receipts, err = receiptsOf(tx, id); err != nil {
+		return rec, err
+	}
+	rec.Receipts = append(slices.Clip(r.Receipts), rec.Receipts...)
 	if rec.Receipts == nil {
 		rec.Receipts = []StoredReceipt{}
 	}
@@ -106,7 +111,7 @@ func describe(tx *engine.Tx, id int64, r *row) (Record, error) {
 		return rec, err
 	}
 	rec.Payload = json.RawMessage(e.Content)
-	m, err := ParseMessage(rec.Payload)
+	m, err := ReadMessage(rec.Payload)
 	if err != nil {
 		return rec, err
 	}

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"thread/engine"
 	"thread/event"
-	"thread/internal/watch"
 	"thread/lock"
 )
 
@@ -35,13 +35,19 @@ type Options struct {
 	Mode Mode
 	// Command is the handler, in place of Settings.Handler.
 	Command []string
-	Env     []string // in the handler's environment, beside ours
+	Env     []string // in the handler's environment, next to ours
 	// Stdout and Stderr get what handlers print. May be nil.
 	Stdout, Stderr io.Writer
 	// Log is told of every record that was handed on or has failed. May be nil.
 	Log func(failed bool, format string, args ...any)
 	// Recorder keeps the runs of the handler. May be nil.
 	Recorder Recorder
+	// Work is a locked file that the handler inherits: while it is held, no other relay is
+	// to work on the thread. May be nil.
+	Work *os.File
+	// Lost, when it is closed, ends a handler that runs, at once: another host may relay. May
+	// be nil.
+	Lost <-chan struct{}
 
 	run func(d *delivery) (execution, error) // of the tests, in place of the handler
 }
@@ -65,16 +71,18 @@ var ErrCommand = errors.New("cannot run the handler")
 // reached is called at the places where a test kills the process.
 var reached = func(place string) {}
 
-// delivery is a record that is out.
+// delivery is a record that is in flight.
 type delivery struct {
-	id       int64
-	attempt  int64
-	message  Message
-	payload  string
-	decision Decision
-	runID    string
-	running  context.Context // ends when the run is cancelled
-	receipt  *Receipt        // nil: nothing was run
+	id      int64
+	attempt int64
+	message Message
+	payload string
+	plan    plan
+	runID   string
+	running context.Context // ends when the run is cancelled
+	receipt *Receipt        // nil: nothing was run
+
+	externalRunID *string // what the handler calls its run, when it is recorded under another id
 }
 
 type relay struct {
@@ -91,24 +99,21 @@ type relay struct {
 
 // Relay hands records on, one after the other, in the order of the times from which
 // they are available, until o.Mode says that it ends or ctx does; it then returns
-// nil. The lock on run/outbox.relay.lock keeps others out for as long as it lives.
+// nil. The lock on run/outbox.relay.lock keeps others out for as long as it lives; for a thread
+// on a server the caller has the turn of [Consumer].
 // A handler that runs when ctx ends may finish, and its result is stored.
 //
 // Relay returns [ErrRelaying], [ErrCommand], [engine.ErrPaused],
 // [engine.ErrNoSubscription] when nothing was ever inserted, and the other errors of
 // [engine.Feed].
 func Relay(ctx context.Context, t *engine.Thread, o Options) (Summary, error) {
-	if err := lock.Mkdir(filepath.Join(t.Dir(), "run")); err != nil {
-		return Summary{}, err
+	if t.URL() == "" {
+		l, err := lockRelay(t)
+		if err != nil {
+			return Summary{}, err
+		}
+		defer l.Close()
 	}
-	l, err := lock.Try(filepath.Join(t.Dir(), "run", "outbox.relay.lock"), lock.Exclusive)
-	if errors.Is(err, lock.ErrHeld) {
-		return Summary{}, ErrRelaying
-	}
-	if err != nil {
-		return Summary{}, err
-	}
-	defer l.Close()
 	if o.Log == nil {
 		o.Log = func(bool, string, ...any) {}
 	}
@@ -117,8 +122,27 @@ func Relay(ctx context.Context, t *engine.Thread, o Options) (Summary, error) {
 		return Summary{}, err
 	}
 	r.feed = t.Feed(Consumer, engine.Policy{Unordered: true, MaxAttempts: r.settings.MaxAttempts, Backoff: r.backoff, AtOnce: r.atOnce, OnSettled: r.settled})
-	err = r.loop(ctx)
+	defer r.feed.Close()
+	err := r.loop(ctx)
 	return r.sum, err
+}
+
+// lockRelay locks the directory for a relay.
+func lockRelay(t *engine.Thread) (*lock.File, error) {
+	if err := lock.Mkdir(filepath.Join(t.Dir(), "run")); err != nil {
+		return nil, err
+	}
+	l, err := lock.Try(filepath.Join(t.Dir(), "run", "outbox.relay.lock"), lock.Exclusive)
+	if errors.Is(err, lock.ErrHeld) {
+		err = ErrRelaying
+	}
+	return l, err
+}
+
+// now returns the time of the thread's clock.
+func (r *relay) now() (now time.Time) {
+	_ = r.t.View(context.Background(), func(tx *engine.Tx) error { now = tx.Now(); return nil }) // without it, any time is ahead
+	return now
 }
 
 // backoff returns the wait after the n-th failure in a row: twice as long each time,
@@ -133,9 +157,9 @@ func (r *relay) backoff(n int64) time.Duration {
 }
 
 func (r *relay) loop(ctx context.Context) error {
-	var w *watch.Watcher
+	var w engine.Watcher
 	if r.Mode != Once {
-		w, _ = watch.New(r.t.Dir()) // without it, it polls
+		w, _ = r.t.Watch() // without it, it polls
 		if w != nil {
 			defer w.Close()
 		}
@@ -172,7 +196,7 @@ func (r *relay) loop(ctx context.Context) error {
 }
 
 // wait returns when the thread is written, when it is time, or after PollInterval.
-func wait(ctx context.Context, w *watch.Watcher, until time.Time) {
+func wait(ctx context.Context, w engine.Watcher, until time.Time) {
 	if poll := time.Now().Add(PollInterval); until.IsZero() || poll.Before(until) {
 		until = poll
 	}
@@ -194,7 +218,9 @@ const busyTries = 15
 func (r *relay) next(result *engine.Result) (d engine.Delivery, err error) {
 	for range busyTries {
 		r.stored, r.quieted = Summary{}, nil
-		d, err = r.feed.Next(context.Background(), result)
+		if d, err = r.feed.Next(context.Background(), result); errors.Is(err, engine.ErrStale) {
+			d, err = r.feed.Next(context.Background(), nil) // the consumer was moved meanwhile
+		}
 		if !errors.Is(err, engine.ErrBusy) {
 			break
 		}
@@ -206,7 +232,9 @@ func (r *relay) next(result *engine.Result) (d engine.Delivery, err error) {
 func (r *relay) settle(result engine.Result) (err error) {
 	for range busyTries {
 		r.stored = Summary{}
-		_, err = r.feed.Settle(context.Background(), result)
+		if _, err = r.feed.Settle(context.Background(), result); errors.Is(err, engine.ErrStale) {
+			err = nil // the consumer was moved meanwhile
+		}
 		if !errors.Is(err, engine.ErrBusy) {
 			break
 		}
@@ -235,7 +263,8 @@ func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result,
 	e := &d.Events[0]
 	var kept row
 	var known, settled bool
-	m, invalid := ParseMessage([]byte(e.Content))
+	var p plan
+	m, invalid := ReadMessage([]byte(e.Content))
 	err := r.t.View(context.Background(), func(tx *engine.Tx) error {
 		rows, err := tx.Records(tableRows)
 		if err != nil {
@@ -249,7 +278,10 @@ func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result,
 				return err
 			}
 		}
-		r.settings, err = ReadSettings(tx)
+		if r.settings, err = ReadSettings(tx); err != nil || invalid != nil {
+			return err
+		}
+		p, invalid, err = planOf(tx, &m, r.settings)
 		return err
 	})
 	if err != nil {
@@ -268,9 +300,8 @@ func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result,
 		r.Log(true, "outbox: event %d is not a message: %v", e.ID, err)
 		return engine.Result{Verdict: engine.Rejected, ExitCode: -1, Error: err.Error()}, nil
 	}
-	r.out.message = m
-	r.out.decision = Decide(&m, r.settings)
-	if !r.out.decision.Trigger {
+	r.out.message, r.out.plan = m, p
+	if !p.Trigger {
 		r.tell(r.out)
 		return engine.Result{Verdict: engine.Succeeded}, nil
 	}
@@ -280,11 +311,11 @@ func (r *relay) deliver(ctx context.Context, d *engine.Delivery) (engine.Result,
 // tell logs a delivery that runs nothing.
 func (r *relay) tell(d *delivery) {
 	m := &d.message
-	r.Log(false, "outbox: event_id=%s type=%s trace_id=%s notify=%v trigger=false reason=%q", m.EventID, m.EventType, m.TraceID, d.decision.Notify, d.decision.Reason)
+	r.Log(false, "outbox: event_id=%s type=%s trace_id=%s notify=%v trigger=false reason=%q", m.EventID, m.EventType, m.TraceID, d.plan.Notify, d.plan.Reason)
 }
 
 // atOnce settles a message that starts nothing in the transaction that has found it, with
-// others of its kind: it needs nobody outside. All else is for deliver.
+// others of its kind: it needs no process outside. All else is for deliver.
 func (r *relay) atOnce(tx *engine.Tx, d *engine.Delivery) (bool, error) {
 	e := &d.Events[0]
 	rows, err := tx.Records(tableRows)
@@ -295,7 +326,7 @@ func (r *relay) atOnce(tx *engine.Tx, d *engine.Delivery) (bool, error) {
 	if err != nil || !known || !d.Retry && kept.AvailableAt > createdAt(e) {
 		return false, err
 	}
-	m, err := ParseMessage([]byte(e.Content))
+	m, err := ReadMessage([]byte(e.Content))
 	if err != nil {
 		return false, nil // deliver rejects it
 	}
@@ -303,13 +334,33 @@ func (r *relay) atOnce(tx *engine.Tx, d *engine.Delivery) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	quiet := &delivery{id: e.ID, attempt: d.Attempt, message: m, decision: Decide(&m, settings)}
-	if quiet.decision.Trigger {
-		return false, nil
+	quiet := &delivery{id: e.ID, attempt: d.Attempt, message: m}
+	var invalid error
+	if quiet.plan, invalid, err = planOf(tx, &m, settings); err != nil || invalid != nil {
+		return false, err // deliver rejects it
+	}
+	if quiet.plan.Trigger { // the notification does not wait for the agent
+		if err := r.notify(tx, e.ID, quiet, &kept); err != nil || !kept.Notified {
+			return false, err
+		}
+		return false, putRow(rows, e.ID, &kept)
 	}
 	r.quiet = quiet
 	r.quieted = append(r.quieted, quiet)
 	return true, nil
+}
+
+// planOf decides about a message by the rules of the thread. invalid says why it is not one by
+// these.
+func planOf(tx *engine.Tx, m *Message, s Settings) (p plan, invalid, err error) {
+	rules, err := ReadRules(tx)
+	if err != nil {
+		return p, nil, err
+	}
+	if invalid = rules.Check(m); invalid == nil {
+		p, invalid = rules.plan(m, s)
+	}
+	return p, invalid, nil
 }
 
 func createdAt(e *event.Event) int64 {
@@ -324,8 +375,8 @@ const noHandler = "no handler is set: see thread outbox config --handler"
 func (r *relay) trigger(ctx context.Context, d *delivery) (result engine.Result, err error) {
 	m := &d.message
 	command := r.Command
-	if len(command) == 0 && r.settings.Handler != "" {
-		command = []string{"sh", "-c", r.settings.Handler}
+	if len(command) == 0 && d.plan.agent.handler != "" {
+		command = []string{"sh", "-c", d.plan.agent.handler}
 	}
 	if len(command) == 0 && r.run == nil {
 		r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, noHandler)
@@ -333,8 +384,9 @@ func (r *relay) trigger(ctx context.Context, d *delivery) (result engine.Result,
 	}
 	d.running = context.WithoutCancel(ctx)
 	if r.Recorder != nil && r.settings.RecordRuns {
-		d.running, d.runID, err = r.Recorder.Begin(d.running, Run{TriggerType: "message", TriggerRef: m.EventID, TraceID: m.TraceID,
-			ThreadID: m.ThreadID.String(), Agent: m.TargetUserID.String(), Attempt: d.attempt, Message: json.RawMessage(d.payload)})
+		d.running, d.runID, err = r.Recorder.Begin(d.running, Run{TriggerType: "message", TriggerRef: m.EventID, Initiator: m.ActorUserID.String(),
+			TraceID: m.TraceID, Traceparent: m.traceparent(), RequestID: m.requestID(),
+			ThreadID: m.ThreadID.String(), Agent: d.plan.agent.name, Attempt: d.attempt, Message: json.RawMessage(d.payload)})
 		if err != nil {
 			text := "its run could not be started: " + err.Error()
 			r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, text)
@@ -353,15 +405,15 @@ func (r *relay) trigger(ctx context.Context, d *delivery) (result engine.Result,
 		}
 		return result, err
 	}
-	receipt, result := r.judge(&x)
+	receipt, result := r.judge(d, &x)
 	receipt.Reason = strings.ToValidUTF8(receipt.Reason[:min(len(receipt.Reason), maxReason)], "\uFFFD")
 	if x.killed && ctx.Err() != nil { // the terminal's Ctrl-C, which was meant for the relay
 		result = engine.Result{Verdict: engine.Returned}
 		receipt = Receipt{Status: Refused, Reason: "called off"}
 	}
 	if d.runID != "" {
-		receipt.RunID = &d.runID
-		if err := r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: receipt, ExitCode: x.code, Output: x.out, Errors: x.errors,
+		d.externalRunID, receipt.RunID = receipt.RunID, &d.runID
+		if err := r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: receipt, ExternalRunID: d.externalRunID, ExitCode: x.code, Output: x.out, Errors: x.errors,
 			Cancelled: x.cancelled, TimedOut: x.timeout}); err != nil {
 			r.Log(true, "outbox: event_id=%s trace_id=%s: the end of run %s could not be recorded: %v", m.EventID, m.TraceID, d.runID, err)
 		}

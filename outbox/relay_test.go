@@ -113,7 +113,7 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-// That nobody reads what handlers print is no failure of theirs.
+// That no process reads what handlers print is not a failure of theirs.
 func TestNobodyReads(t *testing.T) {
 	th := newThread(t)
 	m, err := ParseMessage([]byte(example))
@@ -161,6 +161,95 @@ func TestNextRetryAt(t *testing.T) {
 	c.move(time.Millisecond)
 	if sum := once(t, th, "true"); sum.Triggered != 1 {
 		t.Errorf("got %+v", sum)
+	}
+}
+
+// O-17: a next_retry_at that has ended leaves the wait to the back-off.
+func TestNextRetryAtIsOver(t *testing.T) {
+	c := newClock()
+	th := newThread(t, engine.WithClock(c.Now))
+	in := insert(t, th, reply(1))
+	once(t, th, fmt.Sprintf(`echo '{"status":"failed","next_retry_at":%q}'`, c.Now().Add(-time.Hour).UTC().Format(time.RFC3339)))
+	rec := get(t, th, in.ID)
+	if ms, _ := event.ParseTime(rec.AvailableAt); ms < c.Now().Add(time.Second).UnixMilli() || *rec.Receipts[0].NextRetryAt != rec.AvailableAt {
+		t.Errorf("it is tried again at %s, the time is %v: %+v", rec.AvailableAt, c.Now(), rec.Receipts)
+	}
+}
+
+// O-09: every receipt is stored, and told of by a feedback, also of what is to be tried
+// later, and after a retry.
+func TestEveryReceiptIsStored(t *testing.T) {
+	c := newClock()
+	th := newThread(t, engine.WithClock(c.Now))
+	set(t, th, func(s *Settings) { s.MaxAttempts = 1 })
+	in := insert(t, th, reply(1))
+	const later = 34
+	for range later {
+		once(t, th, "exit 75")
+		c.move(10 * time.Minute)
+	}
+	once(t, th, "exit 9")
+	noError(t, th.Update(ctx, func(tx *engine.Tx) error { _, err := Retry(tx, in.ID); return err }))
+	once(t, th, "true")
+	rec := get(t, th, in.ID)
+	if len(rec.Receipts) != later+2 || rec.Receipts[0].ExitCode != 75 || rec.Receipts[later].ExitCode != 9 || rec.Status != Processed {
+		t.Errorf("%d receipts: %+v", len(rec.Receipts), rec)
+	}
+	if feedback := records(t, th, Query{Type: ActionFeedback}); len(feedback) != later+2 {
+		t.Errorf("%d feedbacks, want %d", len(feedback), later+2)
+	}
+}
+
+// O-06: a message that has failed for good does not keep another one with its key out.
+func TestDedupeAfterFailure(t *testing.T) {
+	th := newThread(t)
+	set(t, th, func(s *Settings) { s.MaxAttempts = 1 })
+	m := reply(1)
+	m.EventID = "evt_1"
+	first := insert(t, th, m)
+	once(t, th, "exit 9")
+	if in := insert(t, th, m); !in.Duplicate || in.ID != first.ID {
+		t.Errorf("an event_id counts for ever: %+v", in)
+	}
+	m.EventID = "evt_2"
+	second := insert(t, th, m)
+	if second.Duplicate {
+		t.Fatalf("got %+v", second)
+	}
+	m.EventID = "evt_3"
+	if in := insert(t, th, m); !in.Duplicate || in.EventID != "evt_2" {
+		t.Errorf("got %+v", in)
+	}
+}
+
+// O-15: the trace context of what inserts a message reaches its handler; without one it
+// is made of the trace_id.
+func TestTraceContext(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, c := range []struct{ traceID, parent, request, wantParent, wantRequest string }{
+		{"trc_x", parent, "req_1", parent, "req_1"},
+		{"trc_0af7651916cd43dd8448eb211c80319c", "", "", "00-0af7651916cd43dd8448eb211c80319c-", "trc_0af7651916cd43dd8448eb211c80319c"},
+		{"trc_x", "no trace", "", "00-", "trc_x"},
+	} {
+		th := newThread(t)
+		m := reply(1)
+		m.TraceID = c.traceID
+		m.Trace(c.parent, c.request)
+		if c.request != "" {
+			m.Trace("later", "later")
+		}
+		insert(t, th, m)
+		var out strings.Builder
+		rec := &recorder{}
+		_, err := Relay(ctx, th, Options{Recorder: rec, Stdout: &out, Command: []string{"sh", "-c", `echo "$TRACEPARENT|$THREAD_REQUEST_ID|$THREAD_OUTBOX_ATTEMPT|$THREAD_RUN_ATTEMPT"`}})
+		noError(t, err)
+		got := strings.Split(strings.TrimSpace(out.String()), "|")
+		if len(got) != 4 || !strings.HasPrefix(got[0], c.wantParent) || !event.IsTraceparent(got[0]) || got[1] != c.wantRequest || got[2] != "1" || got[3] != "1" {
+			t.Errorf("%+v: got %q", c, got)
+		}
+		if r := rec.begun[0]; r.Traceparent != got[0] || r.RequestID != got[1] {
+			t.Errorf("the run: %+v", r)
+		}
 	}
 }
 
@@ -368,6 +457,13 @@ func (r *recorder) End(_ context.Context, id string, e RunEnd) error {
 	return nil
 }
 
+func (r *recorder) Left(_ context.Context, o Run) string {
+	if o.TriggerRef != "evt_left" || o.Initiator != "12" || o.Attempt != 1 {
+		return ""
+	}
+	return "run_left"
+}
+
 // O-14, O-15: only what triggers is a run, whose id is the receipt's; it and the
 // receipt have the trace.
 func TestRuns(t *testing.T) {
@@ -396,12 +492,12 @@ func TestRuns(t *testing.T) {
 	if _, err := relayOnce(); err != nil {
 		t.Fatal(err)
 	}
-	want := Run{TriggerType: "message", TriggerRef: "evt_x", TraceID: "trc_x", ThreadID: "101", Agent: "5", Attempt: 1}
+	want := Run{TriggerType: "message", TriggerRef: "evt_x", Initiator: "12", TraceID: "trc_x", Traceparent: m.traceparent(), RequestID: "trc_x", ThreadID: "101", Agent: "5", Attempt: 1}
 	if len(rec.begun) != 1 || fmt.Sprint(rec.begun[0]) != fmt.Sprint(want) || len(rec.ended) != 1 || !strings.HasPrefix(string(rec.ended[0].Output), "run_1\n") || rec.ended[0].Receipt.Status != Accepted {
 		t.Fatalf("got %+v, %+v", rec.begun, rec.ended)
 	}
 	got := get(t, th, in.ID)
-	if *got.RunID != "run_1" || *got.Receipts[0].RunID != "run_1" || got.Receipts[0].TraceID != "trc_x" {
+	if *got.RunID != "run_1" || *got.Receipts[0].RunID != "run_1" || *got.Receipts[0].ExternalRunID != "own" || *rec.ended[0].ExternalRunID != "own" || got.Receipts[0].TraceID != "trc_x" {
 		t.Errorf("got %+v", got)
 	}
 	// One that is cancelled has failed for good.

@@ -26,7 +26,7 @@ type Settings struct {
 	DedupeWindow time.Duration `json:"dedupe_window"` // how long a dedupe key counts
 }
 
-// DefaultSettings returns the settings of a thread that nobody has set any in.
+// DefaultSettings returns the settings of a thread that no process has set any in.
 func DefaultSettings() Settings {
 	return Settings{MentionTriggers: true, RecordRuns: true, MaxAttempts: 5, Backoff: time.Second, MaxBackoff: 5 * time.Minute, DedupeWindow: 24 * time.Hour}
 }
@@ -35,6 +35,7 @@ const (
 	tableRows          = "outbox"
 	tableIDs           = "outbox_ids"
 	tableNotifications = "outbox_notifications"
+	tableReceipts      = "outbox_receipts"
 	tableConfig        = "outbox_config"
 )
 

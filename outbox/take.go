@@ -26,9 +26,10 @@ func RowColumns() []string {
 // object gives its members, any other payload is the member of that name; other
 // columns of the names of members take precedence unless they are null. occurred_at
 // is created_at where there is none. A row without a dedupe_key is the same as
-// another one only by its event_id, and key names it where it has none of its own: ""
-// refuses it then. The error wraps [event.ErrInvalid].
-func MessageOfRow(values map[string]any, key string) (m Message, err error) {
+// another one only by its event_id, and key names it where it has no other key: ""
+// refuses it then. Rows are checked by the rules of the thread, nil for the forum. The error wraps
+// [event.ErrInvalid].
+func MessageOfRow(rules *Rules, values map[string]any, key string) (m Message, err error) {
 	var members []Member
 	put := func(name string, value json.RawMessage) {
 		for i := range members {
@@ -76,7 +77,7 @@ func MessageOfRow(values map[string]any, key string) (m Message, err error) {
 		}
 		b = append(append(event.AppendString(b, member.Name), ':'), member.Value...)
 	}
-	if m, err = ParseMessage(append(b, '}')); err != nil {
+	if m, err = ReadMessage(append(b, '}')); err != nil {
 		return m, err
 	}
 	if m.EventID == "" {
@@ -87,7 +88,7 @@ func MessageOfRow(values map[string]any, key string) (m Message, err error) {
 	if m.DedupeKey == "" {
 		m.DedupeKey = "event:" + m.EventID
 	}
-	return m, m.Validate()
+	return m, rules.Check(&m)
 }
 
 func textOf(value any) (string, bool) {
@@ -109,7 +110,7 @@ func occurred(value any) any {
 }
 
 // rowTime reads a time as databases have it: text in ISO 8601, with a space or a T
-// and in UTC unless it says otherwise, or seconds or milliseconds since 1970.
+// and in UTC unless it says otherwise, as +00, +0000 or +00:00, or seconds or milliseconds since 1970.
 func rowTime(value any) (at time.Time, ok bool, err error) {
 	if value == nil {
 		return at, false, nil
@@ -126,7 +127,7 @@ func rowTime(value any) (at time.Time, ok bool, err error) {
 	}
 	if ok {
 		iso := strings.Replace(text, " ", "T", 1)
-		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05Z07", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
 			if at, err = time.Parse(layout, iso); err == nil {
 				return at, true, nil
 			}

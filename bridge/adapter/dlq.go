@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,7 +12,7 @@ import (
 )
 
 // DLQHeaders returns the headers of a message for the dead letter queue: its own
-// and, in place of those of an earlier one, the reason with its history.
+// and, in place of an earlier one's, the reason with its history.
 func DLQHeaders(m *trigger.Message, r *trigger.Reason) map[string]string {
 	h := maps.Clone(m.Headers)
 	if h == nil {
@@ -31,12 +32,26 @@ func DLQHeaders(m *trigger.Message, r *trigger.Reason) map[string]string {
 		h["x-dlq-body-bytes"] = strconv.Itoa(r.BodyBytes)
 	}
 	for k, v := range map[string]string{"x-dlq-first-error": r.FirstError, "x-dlq-last-error": r.LastError,
-		"x-dlq-first-at": iso(r.FirstAt), "x-dlq-last-at": iso(r.LastAt)} {
+		"x-dlq-first-at": iso(r.FirstAt), "x-dlq-last-at": iso(r.LastAt), "x-dlq-history": history(r.History)} {
 		if v != "" {
 			h[k] = v
 		}
 	}
 	return h
+}
+
+// maxHistory bounds header x-dlq-history, in bytes.
+const maxHistory = 4 << 10
+
+// history is a JSON array of the newest attempts that fit into maxHistory, "" for none.
+func history(list []trigger.Attempt) string {
+	for ; len(list) > 0; list = list[1:] {
+		b, err := json.Marshal(list)
+		if err == nil && len(b) <= maxHistory {
+			return string(b)
+		}
+	}
+	return ""
 }
 
 func iso(t time.Time) string {

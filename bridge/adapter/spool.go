@@ -63,7 +63,11 @@ func Spool(dir string, m *trigger.Message, r *trigger.Reason) error {
 	}
 	_, err = f.Write(b)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		_, err = durable.Rename(f.Name(), filepath.Join(dir, fmt.Sprintf("%020d-%s.json", time.Now().UnixNano(), filepath.Base(f.Name())[5:])), os.Rename)
+		var renamed bool
+		renamed, err = durable.Rename(f.Name(), filepath.Join(dir, fmt.Sprintf("%020d-%s.json", time.Now().UnixNano(), filepath.Base(f.Name())[5:])), os.Rename)
+		if renamed && errors.Is(err, os.ErrNotExist) {
+			return nil // a consumer was quicker: it has acknowledged the message
+		}
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
@@ -77,10 +81,10 @@ func (s *spool) Connect(context.Context, trigger.State) error {
 		return err
 	}
 	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		err = w.Add(s.dir)
-	}
 	if err != nil {
+		return err
+	}
+	if err = w.Add(s.dir); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -130,6 +134,9 @@ func (s *spool) take(most int) (ms []trigger.Message, err error) {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(s.dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // another consumer was quicker
+		}
 		if err != nil {
 			return nil, err
 		}

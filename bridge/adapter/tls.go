@@ -10,10 +10,10 @@ import (
 // TLSKeys are the keys of connection for TLS; an adapter adds them to its own.
 var TLSKeys = []Key{
 	{Name: "tls", Kind: Bool, Help: "Connect with TLS."},
-	{Name: "ca_file", Kind: File, Help: "Certificates that sign the broker's, PEM; by default those of the system."},
+	{Name: "ca_file", Kind: File, Help: "Certificates that sign the broker's, PEM; by default the system's certificates."},
 	{Name: "cert_file", Kind: File, Help: "The client's certificate, PEM."},
 	{Name: "key_file", Kind: File, Help: "The client's key, PEM."},
-	{Name: "server_name", Help: "The name in the broker's certificate, when it is not that of the address."},
+	{Name: "server_name", Help: "The name in the broker's certificate, when it differs from the address."},
 }
 
 // TLS returns the configuration of TLS, nil when it is not asked for: by tls or

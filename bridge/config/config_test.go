@@ -234,3 +234,104 @@ func TestPublishErrors(t *testing.T) {
 		}
 	}
 }
+
+// a secret that is not set leaves signed messages to the default tenant.
+func TestWarnsOfUnsetSecret(t *testing.T) {
+	t.Setenv("SET_SECRET", "s")
+	t.Setenv("EMPTY_SECRET", "")
+	c, err := LoadTrigger(write(t, "queue_name: q\nconsumer_group: g\nadapter: {type: mock}\ntenant: {trust_header: true, signature_secret_envs: [SET_SECRET, EMPTY_SECRET, NOT_SET_ANYWHERE]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := strings.Join(c.Warnings(), "\n")
+	if strings.Contains(list, " SET_SECRET") || !strings.Contains(list, " EMPTY_SECRET is not set") || !strings.Contains(list, " NOT_SET_ANYWHERE is not set") {
+		t.Error(list)
+	}
+}
+
+// a program that decides is a list of words, and must be there.
+func TestGovernanceCommand(t *testing.T) {
+	begin := "queue_name: q\nconsumer_group: g\nadapter: {type: mock}\ngovernance:\n  command: "
+	for text, words := range map[string]int{"sh": 1, "[sh, -c, a b]": 3, "['/a b/c']": 1, "./policy --strict": 0, "'a\tb'": 0} {
+		c, err := LoadTrigger(write(t, begin+text+"\n"))
+		if words == 0 {
+			if err == nil || !strings.Contains(err.Error(), "line 5: governance.command must be a list of words") {
+				t.Errorf("%s: %v", text, err)
+			}
+			continue
+		}
+		if err != nil || len(c.Governance.Command) != words {
+			t.Errorf("%s: %v %q", text, err, c.Governance.Command)
+			continue
+		}
+		if err := c.CheckGovernance(); (err == nil) != (c.Governance.Command[0] == "sh") || err != nil && !strings.Contains(err.Error(), "line 5: governance.command: ") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// what validate prints has every key of a file.
+func TestShownHasAllKeys(t *testing.T) {
+	c, err := LoadTrigger(write(t, whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := c.Shown()
+	for key := range c.fields() {
+		if _, ok := shown[key]; !ok {
+			t.Errorf("no %s", key)
+		}
+	}
+	if len(shown) != len(c.fields()) {
+		t.Errorf("%d keys, not %d", len(shown), len(c.fields()))
+	}
+}
+
+// infinity and what is not a number are not numbers of a file; a time fits into its type.
+func TestNumbersAreFinite(t *testing.T) {
+	keys := []string{"retry_backoff_base", "retry_backoff_multiplier", "idempotency_window", "metrics.export_interval", "governance.timeout"}
+	for _, key := range keys {
+		for _, value := range []string{".inf", "-.inf", "inf", "+Inf", ".nan", "NaN", "1e999", "1e300", "-1"} {
+			if value == "1e300" && key == "retry_backoff_multiplier" {
+				continue // each wait is a day then
+			}
+			line := key + ": " + value
+			if section, name, ok := strings.Cut(key, "."); ok {
+				line = section + ": {" + name + ": " + value + "}"
+			}
+			_, err := LoadTrigger(write(t, "queue_name: q\nconsumer_group: g\nadapter: {type: mock}\n"+line+"\n"))
+			var e *Error
+			if !errors.As(err, &e) || len(e.Problems) != 1 || e.Problems[0].Line != 4 || !strings.HasPrefix(e.Problems[0].What, key+" must be ") {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+}
+
+// variables that are not set come first, since they may be why the rest is wrong.
+func TestUnsetVariablesFirst(t *testing.T) {
+	file := "queue_name: '${NO_SUCH_QUEUE}'\nconsumer_group: g\nname: 'a b'\nadapter: {type: mock, connection: {dir: '${NO_SUCH_DIR}'}}\n"
+	_, err := LoadTrigger(write(t, file))
+	if err == nil || !strings.Contains(err.Error(), "c.yaml: line 1: ${NO_SUCH_QUEUE} is not set; line 4: ${NO_SUCH_DIR} is not set; line 1: queue_name is required; line 3: name must be") {
+		t.Error(err)
+	}
+	_, err = LoadPublish(write(t, "queue_name: '${NO_SUCH_QUEUE}'\nname: 'a b'\nadapter: {type: mock}\n"))
+	if err == nil || !strings.Contains(err.Error(), "c.yaml: line 1: ${NO_SUCH_QUEUE} is not set; ") {
+		t.Error(err)
+	}
+}
+
+// A file of publishers holds one rule or a list of rules, each with a separate name.
+func TestPublishRules(t *testing.T) {
+	rule := "{name: %s, queue_name: q, adapter: {type: mock}}"
+	for text, want := range map[string]string{
+		"queue_publish:\n- " + fmt.Sprintf(rule, "a") + "\n- " + fmt.Sprintf(rule, "a") + "\n": "line 3: name a is given to two rules",
+		"queue_publish: []\n":  "line 1: queue_publish is an empty list",
+		"queue_publish: [a]\n": "line 1: queue_publish must be a list of mappings, there is a value",
+		"queue_publish: a\n":   "line 1: queue_publish must be a mapping, it is a value",
+	} {
+		if _, err := LoadPublish(write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

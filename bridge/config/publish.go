@@ -5,24 +5,37 @@ import (
 	"thread/bridge/trigger"
 )
 
-// Publish is a file with a queue_publish.
+// Publish is one rule of a file with queue_publish.
 type Publish struct {
 	trigger.PublishConfig
 	Spec       *adapter.Spec
 	Connection map[string]string
-	Unset      []string
+	Unset      []string // variables that the file names and that are not set
 }
 
-// LoadPublish reads a file with a mapping queue_publish, or with its keys at the
-// top. It returns an *Error.
-func LoadPublish(path string) (*Publish, error) {
-	f := &file{path: path}
+// LoadPublish reads a file with queue_publish, one rule or a list of rules, or with the
+// keys of one at the top. It returns an *Error.
+func LoadPublish(path string) ([]*Publish, error) {
+	f := newFile(path)
+	var list []*Publish
+	named := map[string]bool{}
+	for _, n := range f.readList("queue_publish") {
+		p := f.publish(n)
+		if named[p.Name] {
+			f.bad(n.line, "name %s is given to two rules", p.Name)
+		}
+		named[p.Name] = p.Name != ""
+		list = append(list, p)
+	}
+	for _, p := range list {
+		p.Unset = f.unset
+	}
+	return list, f.err()
+}
+
+func (f *file) publish(n *node) *Publish {
 	p := &Publish{PublishConfig: trigger.NewPublishConfig()}
 	c := &p.PublishConfig
-	n := f.read("queue_publish")
-	if n == nil {
-		return nil, f.err()
-	}
 	f.fill("", n, map[string]field{
 		"name": textField(&c.Name), "queue_name": textField(&c.Queue), "filter": textField(&c.Filter), "headers": mapField(&c.Headers),
 		"key": textField(&c.Key), "body": textField(&c.Body), "shadow": boolField(&c.Shadow), "max_batch": intField(&c.MaxBatch),
@@ -46,23 +59,13 @@ func LoadPublish(path string) (*Publish, error) {
 		f.bad(0, "adapter is required")
 	}
 	f.checkQueue(p.Spec, p.Queue, lines["queue_name"], false)
-	p.Unset = f.unset
-	return p, f.err()
+	return p
 }
 
 // Settings is what the adapter of p is told.
 func (p *Publish) Settings() *adapter.Settings {
 	return &adapter.Settings{Name: p.Name, Queue: p.Queue, Group: p.Name, Concurrency: 1, MaxBatch: p.MaxBatch, RequireTLS: p.RequireTLS,
 		Connection: p.Connection, Keys: p.Spec.Keys}
-}
-
-// Shown is the file as it may be printed, but for Redact.
-func (t *Trigger) Shown() map[string]any {
-	return map[string]any{"name": t.Name, "queue_name": t.Queue, "consumer_group": t.Group, "settle": t.Settle, "consumer": t.Consumer, "handler": t.Handler,
-		"concurrency": t.Concurrency, "ack_policy": t.AckPolicy, "max_retries": t.MaxRetries, "retry_backoff_base": t.BackoffBase,
-		"retry_backoff_multiplier": t.Multiplier, "delivery_limit": t.DeliveryLimit, "idempotency_window": t.Window, "enable_dedup": t.Dedup,
-		"parser_type": t.Parser, "event_name_header": t.EventNameHeader, "focus": t.Focus,
-		"adapter": map[string]any{"type": t.Adapter, "require_tls": t.RequireTLS, "connection": t.Connection}}
 }
 
 // Promise is on what the promise of the adapter depends.

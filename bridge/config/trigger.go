@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 
 	"thread/bridge/adapter"
@@ -16,13 +17,14 @@ type Trigger struct {
 	Connection map[string]string
 	Unset      []string // variables that the file names and that are not set
 	lines      map[string]int
+	path       string
 }
 
 // LoadTrigger reads a file with a mapping queue_trigger, or with its keys at the
 // top. It returns an *Error.
 func LoadTrigger(path string) (*Trigger, error) {
-	f := &file{path: path}
-	t := &Trigger{Config: trigger.NewConfig(), lines: map[string]int{}}
+	f := newFile(path)
+	t := &Trigger{Config: trigger.NewConfig(), lines: map[string]int{}, path: path}
 	n := f.read("queue_trigger")
 	if n == nil {
 		return nil, f.err()
@@ -69,7 +71,7 @@ func (t *Trigger) fields() map[string]field {
 		"consumer": textField(&c.Consumer), "delivery_limit": intField(&c.DeliveryLimit), "max_backlog": intField(&c.MaxBacklog),
 		"order_by": textField(&c.OrderBy), "content": textField(&c.Content), "map": mapField(&c.Map), "dlq_name": textField(&c.DLQ),
 		"max_batch": intField(&c.MaxBatch), "focus": focusField(&c.Focus),
-		"governance": section(map[string]field{"filter": textField(&c.Governance.Filter), "command": listField(&c.Governance.Command),
+		"governance": section(map[string]field{"filter": textField(&c.Governance.Filter), "command": wordsField(&c.Governance.Command),
 			"timeout": floatField(&c.Governance.Timeout), "fail_open": boolField(&c.Governance.FailOpen)}),
 		"tenant": section(map[string]field{"trust_header": boolField(&c.Tenant.Trust), "trusted_producers": listField(&c.Tenant.Producers),
 			"signature_secret_envs": listField(&c.Tenant.SecretEnvs)}),
@@ -220,10 +222,27 @@ func (t *Trigger) Settings() *adapter.Settings {
 		Handled: t.Settle == trigger.SettleHandled, RequireTLS: t.RequireTLS, Connection: t.Connection, Keys: t.Spec.Keys}
 }
 
-// Warnings are what is no error and not what was meant, perhaps.
+// CheckGovernance returns an error when the program that decides about messages cannot be
+// found or executed: a trigger would take none of them.
+func (t *Trigger) CheckGovernance() error {
+	if len(t.Governance.Command) == 0 {
+		return nil
+	}
+	if _, err := exec.LookPath(t.Governance.Command[0]); err != nil {
+		return &Error{Path: t.path, Problems: []Problem{{t.lines["governance.command"], "governance.command: " + err.Error()}}}
+	}
+	return nil
+}
+
+// Warnings are what is not an error and not what was meant, perhaps.
 func (t *Trigger) Warnings() (list []string) {
 	for _, name := range t.Unset {
 		list = append(list, "${"+name+"} is not set: it counts as empty")
+	}
+	for _, name := range t.Tenant.SecretEnvs {
+		if os.Getenv(name) == "" {
+			list = append(list, "tenant.signature_secret_envs: "+name+" is not set: a message that is signed with it counts as of tenant "+trigger.DefaultTenant)
+		}
 	}
 	if n, _ := t.Parallel(); t.Settle == trigger.SettleHandled && t.Handler != "" && n < t.Concurrency {
 		list = append(list, "order_by "+t.OrderBy+" is kept by handling one event at a time: concurrency counts for parsing and governance")

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -16,7 +17,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"thread/internal/cli"
+	"thread/internal/similar"
 )
 
 // Problem is something wrong in a file.
@@ -25,7 +26,8 @@ type Problem struct {
 	What string
 }
 
-// Error holds all problems of a file, in the order of their lines.
+// Error holds all problems of a file, in the order of their lines, variables
+// that are not set first.
 type Error struct {
 	Path     string
 	Problems []Problem
@@ -69,26 +71,75 @@ func (k kind) String() string { return [...]string{"a value", "null", "a mapping
 type file struct {
 	path     string
 	problems []Problem
-	unset    []string // variables that are named and not set
+	unset    []string       // variables that are named and not set
+	unsetAt  map[string]int // the lines that name them first
 }
+
+func newFile(path string) *file { return &file{path: path, unsetAt: map[string]int{}} }
 
 func (f *file) bad(line int, format string, args ...any) {
 	f.problems = append(f.problems, Problem{line, fmt.Sprintf(format, args...)})
 }
 
+// err returns the problems, unset variables first: they may be why
+// the others are there (Q-03).
 func (f *file) err() error {
 	if len(f.problems) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(f.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
-	return &Error{f.path, f.problems}
+	var first []Problem
+	for _, name := range f.unset {
+		first = append(first, Problem{f.unsetAt[name], "${" + name + "} is not set"})
+	}
+	return &Error{f.path, append(first, f.problems...)}
 }
 
 // maxFileBytes is far above any configuration.
 const maxFileBytes = 1 << 20
 
 // read returns the mapping below key, or the root mapping when there is no such key.
-func (f *file) read(section string) *node {
+func (f *file) read(section string) *node { return f.below(f.root(), section) }
+
+func (f *file) below(root *node, section string) *node {
+	if root == nil || root.fields[section] == nil {
+		return root
+	}
+	s := root.fields[section]
+	if s.kind != mapping {
+		f.bad(s.line, "%s must be a mapping, it is %s", section, s.kind)
+		return nil
+	}
+	return s
+}
+
+// readList is read for a key that may hold a list of mappings.
+func (f *file) readList(section string) []*node {
+	root := f.root()
+	switch {
+	case root == nil:
+		return nil
+	case root.fields[section] == nil || root.fields[section].kind != sequence:
+		if n := f.below(root, section); n != nil {
+			return []*node{n}
+		}
+		return nil
+	}
+	list := root.fields[section].list
+	if len(list) == 0 {
+		f.bad(root.fields[section].line, "%s is an empty list", section)
+	}
+	for _, n := range list {
+		if n.kind != mapping {
+			f.bad(n.line, "%s must be a list of mappings, there is %s", section, n.kind)
+			return nil
+		}
+	}
+	return list
+}
+
+// root returns the root mapping.
+func (f *file) root() *node {
 	info, err := os.Stat(f.path)
 	if err == nil && info.Size() > maxFileBytes {
 		err = fmt.Errorf("it has more than %d bytes", maxFileBytes)
@@ -128,13 +179,6 @@ func (f *file) read(section string) *node {
 	if root == nil || root.kind != mapping {
 		f.bad(1, "the file must hold a mapping")
 		return nil
-	}
-	if s := root.fields[section]; s != nil {
-		if s.kind != mapping {
-			f.bad(s.line, "%s must be a mapping, it is %s", section, s.kind)
-			return nil
-		}
-		return s
 	}
 	return root
 }
@@ -204,6 +248,7 @@ func (n *node) set(f *file, text string) {
 		v, ok := os.LookupEnv(name)
 		if !ok && !slices.Contains(f.unset, name) {
 			f.unset = append(f.unset, name)
+			f.unsetAt[name] = n.line
 		}
 		return v
 	})
@@ -230,7 +275,7 @@ func (f *file) fill(prefix string, n *node, fields map[string]field) {
 
 // didYouMean proposes the key that is most like name, or lists all.
 func didYouMean(name string, fields map[string]field) string {
-	if best := cli.Similar(name, sortedKeys(fields)); best != "" {
+	if best := similar.To(name, sortedKeys(fields)); best != "" {
 		return ": did you mean " + best + "?"
 	}
 	return ": use one of " + strings.Join(sortedKeys(fields), ", ")
@@ -269,7 +314,7 @@ func intField[T int | int64](to *T) field {
 func floatField(to *float64) field {
 	return func(_ *file, name string, n *node) string {
 		v, err := strconv.ParseFloat(n.text, 64)
-		if n.kind != scalar || err != nil {
+		if n.kind != scalar || err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
 			return fmt.Sprintf("%s must be a number, got %q", name, n.text)
 		}
 		*to = v
@@ -311,6 +356,23 @@ func listField(to *[]string) field {
 			}
 		case mapping:
 			return name + " must be a list of texts"
+		}
+		return ""
+	}
+}
+
+// wordsField takes a command: a list of words, or one word. A text with blanks would be
+// the name of a program with blanks.
+func wordsField(to *[]string) field {
+	return func(f *file, name string, n *node) string {
+		if n.kind != scalar {
+			return listField(to)(f, name, n)
+		}
+		if strings.ContainsAny(strings.TrimSpace(n.text), " \t\n") {
+			return fmt.Sprintf("%s must be a list of words such as [./policy, --strict], it is one text with blanks", name)
+		}
+		if *to = nil; n.text != "" {
+			*to = []string{strings.TrimSpace(n.text)}
 		}
 		return ""
 	}

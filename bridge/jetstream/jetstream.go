@@ -29,6 +29,7 @@ func init() {
 			{Name: "token", Kind: adapter.Secret, Help: "The token."},
 			{Name: "credentials_file", Kind: adapter.File, Help: "A .creds file."},
 			{Name: "nkey_file", Kind: adapter.File, Help: "A file with the seed of an nkey."},
+			{Name: "inbox_prefix", Default: "_INBOX", Help: "What the subjects of answers begin with, so that the account may read no others."},
 		}, adapter.TLSKeys...),
 		Caps:    caps,
 		OutCaps: outCaps,
@@ -38,16 +39,19 @@ func init() {
 	})
 }
 
-// By keys, never by positions: a message that is lost on its way to us comes again
+// By keys, never by positions: a message that is lost on its way to us is redelivered
 // after those behind it.
 var (
 	caps    = trigger.Caps{Promise: trigger.ExactlyOnce, Condition: "whatever the downtime", Requeue: true, DLQ: true}
-	outCaps = trigger.Caps{Promise: trigger.ExactlyOnce, Condition: "while nobody else publishes to the subject"}
+	outCaps = trigger.Caps{Promise: trigger.ExactlyOnce, Condition: "while no other program publishes to the subject"}
 )
 
 func check(s *adapter.Settings) (faults []adapter.Fault) {
 	if s.RequireTLS && s.Connection["tls"] == "false" {
 		faults = append(faults, adapter.Fault{Key: "tls", What: "false is refused: require_tls is true"})
+	}
+	if prefix := s.Text("inbox_prefix"); strings.ContainsAny(prefix, "*> ") || strings.HasSuffix(prefix, ".") {
+		faults = append(faults, adapter.Fault{Key: "inbox_prefix", What: "a subject without wildcards, such as _INBOX_orders"})
 	}
 	if (s.Text("username") == "") != (s.Text("password") == "") {
 		faults = append(faults, adapter.Fault{Key: "username", What: "username and password belong together"})
@@ -57,6 +61,9 @@ func check(s *adapter.Settings) (faults []adapter.Fault) {
 
 func connect(s *adapter.Settings, more ...nats.Option) (*nats.Conn, error) {
 	o := append([]nats.Option{nats.Name("thread-bridge " + s.Name), nats.Timeout(max(s.Duration("connect_timeout"), 100*time.Millisecond)), nats.MaxReconnects(-1)}, more...)
+	if prefix := strings.TrimSuffix(s.Text("inbox_prefix"), "."); prefix+"." != nats.InboxPrefix {
+		o = append(o, nats.CustomInboxPrefix(prefix))
+	}
 	t, err := s.TLS()
 	if err != nil {
 		return nil, err

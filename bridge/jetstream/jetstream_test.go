@@ -135,7 +135,7 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// Proof 5: what was fetched by a process that died comes again, and is known by its
+// Proof 5: what was fetched by a process that died is redelivered, and is known by its
 // key, though that was down for longer than the idempotency window.
 func TestRedelivered(t *testing.T) {
 	b := newBroker(t)
@@ -215,6 +215,7 @@ func TestHandled(t *testing.T) {
 		t.Errorf("delivered again: %+v", h)
 	}
 	feed := r.Thread.Feed("orders", r.Config.Policy())
+	defer feed.Close()
 	for _, v := range []engine.Verdict{engine.Failed, engine.Succeeded} {
 		r.Until("a delivery", func() bool {
 			d, err := feed.Next(context.Background(), nil)
@@ -306,5 +307,21 @@ func TestTooLargeToBury(t *testing.T) {
 	m, err := s.GetLastMsgForSubject(t.Context(), b.stream+".dlq")
 	if err != nil || len(m.Data) != 64<<10 || m.Header.Get("x-dlq-body-bytes") != fmt.Sprint(1<<20-10) || m.Sequence != 2 {
 		t.Errorf("%v %v", m, err)
+	}
+}
+
+func TestProbeDLQ(t *testing.T) {
+	b := newBroker(t)
+	brokertest.Probe(t, &source{s: b.settings("probe")})
+	if _, err := b.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: b.stream + "_dlq", Subjects: []string{b.stream + ".dlq"}, MaxMsgs: 1, Discard: jetstream.DiscardNew}); err != nil {
+		t.Fatal(err)
+	}
+	src := &source{s: b.settings("probe")}
+	defer src.Close()
+	if err := src.Connect(t.Context(), trigger.NoState); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := src.ProbeDLQ(t.Context()); err == nil || !strings.Contains(err.Error(), "is full or sealed") {
+		t.Error(err)
 	}
 }

@@ -179,7 +179,7 @@ func (k *source) message(m jetstream.Msg, created time.Time) trigger.Message {
 const acksAtOnce = 64
 
 // Ack implements trigger.Source. It waits for the server's confirmation: what is
-// confirmed never comes again.
+// confirmed never is redelivered.
 func (k *source) Ack(ctx context.Context, ms []trigger.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -240,6 +240,37 @@ func (k *source) Keep(_ context.Context, ms []trigger.Message) (err error) {
 // (JSStreamMessageExceedsMaximumErr).
 const exceedsMaximum = 10054
 
+func (k *source) dlq() string {
+	if k.s.DLQ != "" {
+		return k.s.DLQ
+	}
+	return k.s.Queue + ".dlq"
+}
+
+// ProbeDLQ implements trigger.Prober.
+func (k *source) ProbeDLQ(ctx context.Context) (string, error) {
+	js := k.stream()
+	if js == nil {
+		return "", errNotConnected
+	}
+	name, err := js.StreamNameBySubject(ctx, k.dlq())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return trigger.MadeLater(k.dlq()), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("subject %s: %w", k.dlq(), err)
+	}
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return "", fmt.Errorf("stream %s: %w", name, err)
+	}
+	c, now := s.CachedInfo().Config, s.CachedInfo().State
+	if c.Sealed || c.Discard == jetstream.DiscardNew && (c.MaxMsgs > 0 && now.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 && now.Bytes >= uint64(c.MaxBytes)) {
+		return "", fmt.Errorf("stream %s is full or sealed: %d messages, %d bytes", name, now.Msgs, now.Bytes)
+	}
+	return "", nil
+}
+
 // SendToDLQ implements trigger.Source. A subject that no stream has would lose it,
 // so one is made.
 func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Reason) error {
@@ -247,10 +278,7 @@ func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Rea
 	if js == nil {
 		return errNotConnected
 	}
-	subject := k.s.DLQ
-	if subject == "" {
-		subject = k.s.Queue + ".dlq"
-	}
+	subject := k.dlq()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	h := adapter.DLQHeaders(&m, &r)

@@ -41,7 +41,7 @@ func (k *source) Ack(ctx context.Context, ms []trigger.Message) error {
 		k.allow(cl)
 		return nil
 	}
-	// Not MarkCommitRecords: without AutoCommitMarks it does nothing, and says so to nobody.
+	// Not MarkCommitRecords: without AutoCommitMarks it does nothing, and says so to no process.
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	defer k.allow(cl)

@@ -107,7 +107,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Proof 3: a second bridge with a thread of its own joins the group under load, and
+// Proof 3: a second bridge with a separate thread joins the group under load, and
 // leaves it. Nothing is lost, and the order of a partition is kept.
 func TestJoinAndLeave(t *testing.T) {
 	c := broker(t, kfake.SeedTopics(4, "orders"))
@@ -125,7 +125,7 @@ func TestJoinAndLeave(t *testing.T) {
 		await(t, "both to store", func() bool { return count(t, a.Thread) > hadA && count(t, b.Thread) > hadB })
 		stop(t, b)
 		hadA = count(t, a.Thread)
-		await(t, "the first to go on", func() bool { return count(t, a.Thread) > hadA+20 })
+		await(t, "the first to continue", func() bool { return count(t, a.Thread) > hadA+20 })
 	}
 	sent := end()
 	seen := map[string]int{}

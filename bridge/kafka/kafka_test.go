@@ -177,7 +177,7 @@ func TestPositionsInThread(t *testing.T) {
 	}
 }
 
-// A topic that was deleted and made again begins anew, though its offsets are small.
+// A topic that was deleted and made again begins again, though its offsets are small.
 func TestTopicMadeAgain(t *testing.T) {
 	c := broker(t)
 	cl := client(t, c)
@@ -252,6 +252,7 @@ func TestRequeue(t *testing.T) {
 	})
 	r.Events(1)
 	feed := r.Thread.Feed("orders", r.Config.Policy())
+	defer feed.Close()
 	for range 3 {
 		var d engine.Delivery
 		r.Until("a delivery", func() bool {
@@ -468,4 +469,12 @@ func TestCheck(t *testing.T) {
 	if _, err := adapter.Find("nosuch"); err == nil || errors.As(err, new(*adapter.NotInBuildError)) || !strings.Contains(err.Error(), "supported are jetstream, kafka, mock") {
 		t.Error(err)
 	}
+}
+
+func TestProbeDLQ(t *testing.T) {
+	src, err := newSource(settings(broker(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Probe(t, src)
 }

@@ -41,10 +41,10 @@ func (k *source) Seek(ctx context.Context, _ trigger.State, to trigger.Place) ([
 	default:
 		listed, err = admin.ListOffsetsAfterMilli(ctx, to.At.UnixMilli(), k.s.Queue)
 	}
-	if err == nil {
-		err = listed.Error()
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = listed.Error(); err != nil {
 		return nil, err
 	}
 	var ws []trigger.Write
@@ -54,8 +54,9 @@ func (k *source) Seek(ctx context.Context, _ trigger.State, to trigger.Place) ([
 		ws = append(ws, trigger.Write{Key: k.position(l.Partition), Value: binary.BigEndian.AppendUint64(nil, uint64(l.Offset))})
 	})
 	rs, err := admin.CommitOffsets(ctx, k.s.Group, offsets)
-	if err == nil {
-		err = rs.Error()
+	if err != nil {
+		return ws, err
 	}
+	err = rs.Error()
 	return ws, err
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // sink publishes in transactions. The id of the last event is the offset of a group
-// of its own, for partition 0 of the topic, and is stored in the same transaction:
+// for itself, for partition 0 of the topic, and is stored in the same transaction:
 // so the broker knows how far it is.
 type sink struct {
 	s  *adapter.Settings
@@ -124,10 +124,10 @@ func (k *sink) note(ctx context.Context, cl *kgo.Client, last int64) error {
 	add := kmsg.NewPtrAddOffsetsToTxnRequest()
 	add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = k.s.Group, id, epoch, k.s.Group
 	added, err := add.RequestWith(ctx, cl)
-	if err == nil {
-		err = kerr.ErrorForCode(added.ErrorCode)
-	}
 	if err != nil {
+		return fmt.Errorf("adding the offset: %w", err)
+	}
+	if err = kerr.ErrorForCode(added.ErrorCode); err != nil {
 		return fmt.Errorf("adding the offset: %w", err)
 	}
 	req := kmsg.NewPtrTxnOffsetCommitRequest()

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"thread/bridge/adapter"
 	"thread/bridge/trigger"
@@ -105,7 +106,7 @@ func instance(s *adapter.Settings) string {
 }
 
 // generation reads the cluster's and the topic's id: a topic that was deleted and
-// made again has another one, and its offsets begin anew.
+// made again has another one, and its offsets begin again.
 func (k *source) generation(ctx context.Context) error {
 	cl := k.client()
 	if cl == nil {
@@ -142,7 +143,7 @@ func (k *source) position(partition int32) string {
 }
 
 // adjust begins behind the greater of what the thread and the group have. Offsets of
-// a topic that was made again since are void, those of the group, too.
+// a topic that was made again since are void, also the group's positions.
 func (k *source) adjust(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	if err := k.generation(ctx); err != nil {
 		return nil, err
@@ -214,7 +215,7 @@ func (k *source) Consume(ctx context.Context, most int) ([]trigger.Message, erro
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition):
-			// It was deleted, and perhaps made again: a new connection asks anew.
+			// It was deleted, and perhaps made again: a new connection asks again.
 			return nil, errors.Join(err, k.reconnect(ctx))
 		case err != nil:
 			return nil, err
@@ -269,13 +270,41 @@ func (k *source) Nack(ctx context.Context, m trigger.Message, requeue bool) erro
 	return k.produce(ctx, k.s.Queue, &m, h)
 }
 
+func (k *source) dlq() string {
+	if k.s.DLQ != "" {
+		return k.s.DLQ
+	}
+	return k.s.Queue + ".dlq"
+}
+
+// ProbeDLQ implements trigger.Prober.
+func (k *source) ProbeDLQ(ctx context.Context) (string, error) {
+	cl := k.client()
+	if cl == nil {
+		return "", errors.New("not connected")
+	}
+	name := k.dlq()
+	req := kmsg.NewPtrMetadataRequest() // kadm's makes the topic
+	req.Topics = []kmsg.MetadataRequestTopic{{Topic: &name}}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range resp.Topics {
+		err = kerr.ErrorForCode(t.ErrorCode)
+	}
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return trigger.MadeLater(name), nil
+	case err != nil:
+		return "", fmt.Errorf("topic %s: %w", name, err)
+	}
+	return "", nil
+}
+
 // SendToDLQ implements trigger.Source.
 func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Reason) error {
-	topic := k.s.DLQ
-	if topic == "" {
-		topic = k.s.Queue + ".dlq"
-	}
-	err := k.produce(ctx, topic, &m, adapter.DLQHeaders(&m, &r))
+	err := k.produce(ctx, k.dlq(), &m, adapter.DLQHeaders(&m, &r))
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
 		err = fmt.Errorf("%w: %w", trigger.ErrTooLarge, err)
 	}

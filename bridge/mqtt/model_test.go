@@ -367,6 +367,7 @@ func (m *model) check(rt *rapid.T, th *engine.Thread, all []sent) {
 func handle(ctx context.Context, th *engine.Thread) {
 	c := trigger.NewConfig()
 	feed := th.Feed("m", c.Policy())
+	defer feed.Close()
 	w, err := watch.New(th.Dir())
 	if err != nil {
 		return

@@ -30,7 +30,7 @@ func init() {
 			{Name: "retained", Kind: adapter.Bool, Default: "true", Help: "Take what the broker retains when the subscription is new."},
 			{Name: "session_expiry", Kind: adapter.Duration, Default: "0", Help: "For how long the broker keeps the session while we are away; 0: for ever."},
 			{Name: "receive_maximum", Kind: adapter.Number, Default: "1000", Help: "How many messages may be unacknowledged, 1 to 65535."},
-			{Name: "dlq_retain", Kind: adapter.Bool, Default: "true", Help: "Let the broker retain dead letters, each under a topic of its own."},
+			{Name: "dlq_retain", Kind: adapter.Bool, Default: "true", Help: "Let the broker retain dead letters, each under a separate topic."},
 			{Name: "retain", Kind: adapter.Bool, Help: "Publishers: let the broker retain the last message of a topic."},
 			{Name: "keep_alive", Kind: adapter.Duration, Default: "30s", Help: "How often to show that we live, in whole seconds."},
 			{Name: "connect_timeout", Kind: adapter.Duration, Default: "30s", Help: "How long to try to connect."},
@@ -174,7 +174,7 @@ func dial(ctx context.Context, s *adapter.Settings) (*wire, error) {
 // client is how a connection is asked for.
 type client struct {
 	id      string
-	clean   bool   // begin anew
+	clean   bool   // begin again
 	expiry  uint32 // seconds; math.MaxUint32: for ever
 	receive uint16 // receive maximum, 0: the protocol's
 	session session.SessionManager

@@ -152,7 +152,7 @@ type deaf struct{ *source }
 
 func (deaf) Ack(context.Context, []trigger.Message) error { return errors.New("no connection") }
 
-// Stored and never acknowledged: with QoS 2 it comes again and is known, though its
+// Stored and never acknowledged: with QoS 2 it is redelivered and is known, though its
 // key would be over; with QoS 1 and no id it is stored again, and says so.
 func TestRedelivered(t *testing.T) {
 	for qos, want := range map[byte]int{2: 5, 1: 10} {
@@ -198,6 +198,7 @@ func TestHandled(t *testing.T) {
 		t.Errorf("%d packet ids before it is handled", n)
 	}
 	feed := r.Thread.Feed("orders", r.Config.Policy())
+	defer feed.Close()
 	if d, err := feed.Next(context.Background(), nil); err != nil || len(d.Events) != 1 {
 		t.Fatal(d, err)
 	}
@@ -389,7 +390,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// What has no room for the reason beside it is kept with its beginning, and what comes
+// What has no room for the reason next to it is kept with its beginning, and what comes
 // behind it is stored, on the same connection.
 func TestTooLargeToBury(t *testing.T) {
 	server := mosquitto.New(t, "allow_anonymous true", "max_packet_size 50000")

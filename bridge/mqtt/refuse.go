@@ -20,7 +20,7 @@ func (k *source) Nack(ctx context.Context, m trigger.Message, requeue bool) erro
 	return k.Ack(ctx, []trigger.Message{m})
 }
 
-// noSubscribers is the reason of a broker that has nobody to give a message to.
+// noSubscribers is the reason of a broker that has no process to give a message to.
 const noSubscribers = 0x10
 
 // packetTooLarge is the reason of a broker that takes smaller messages only, without
@@ -66,7 +66,7 @@ func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Rea
 		return fmt.Errorf("topic %s: %w", p.Topic, err)
 	}
 	if resp.ReasonCode == noSubscribers && !p.Retain {
-		return fmt.Errorf("nobody has subscribed to %s, it would be lost: subscribe, or set adapter.connection.dlq_retain", p.Topic)
+		return fmt.Errorf("%s has no subscriber, the message would be lost: subscribe, or set adapter.connection.dlq_retain", p.Topic)
 	}
 	return nil
 }

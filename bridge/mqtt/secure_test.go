@@ -14,7 +14,7 @@ import (
 	"thread/bridge/trigger"
 )
 
-// TLS, credentials, and an account with no more than the rights of docs/BRIDGE.md.
+// TLS, credentials, and an account with no more than the rights of docs/reference/bridge.md.
 func TestSecured(t *testing.T) {
 	cert, key := brokertest.Certificate(t)
 	dir := t.TempDir()

@@ -113,7 +113,7 @@ func (k *source) begin(l *link, w *wire, present bool) error {
 }
 
 // unacked is a message with QoS 1 that was given out and whose acknowledgement was
-// never written: when it comes again it is the same one.
+// never written: when it is redelivered it is the same one.
 type unacked struct {
 	sum [16]byte
 	id  string
@@ -155,7 +155,7 @@ func (k *source) receive(l *link, p *packets.Publish) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.link != l {
-		return // it comes again
+		return // it is redelivered
 	}
 	d := &delivery{l: l, id: p.PacketID, qos: p.QoS}
 	l.order = append(l.order, d)

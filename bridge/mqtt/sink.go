@@ -32,7 +32,7 @@ type outlet struct {
 	wire    *wire
 	session *state.State
 	largest uint32 // packet, 0: no bound
-	told    bool   // that nobody has subscribed
+	told    bool   // that no process has subscribed
 }
 
 // Connect implements trigger.Sink. The broker does not tell what it has.
@@ -115,7 +115,7 @@ func (k *sink) packet(c *outlet, topic string, headers map[string]string, body [
 }
 
 // tooLarge returns an error for a packet that is larger than the broker has said that
-// it takes; 0 is no bound. It would end the connection.
+// it takes; 0 is not a bound. It would end the connection.
 func tooLarge(p *packets.Publish, largest uint32) error {
 	if largest == 0 {
 		return nil
@@ -134,9 +134,10 @@ func (k *sink) send(ctx context.Context, c *outlet, ps []*packets.Publish) error
 		slot, cancel := context.WithTimeout(ctx, answerTimeout)
 		err := c.session.AddToSession(slot, p, answers[i]) // waits for the broker's receive maximum
 		cancel()
-		if err == nil {
-			_, err = p.WriteTo(c.wire)
+		if err != nil {
+			return err
 		}
+		_, err = p.WriteTo(c.wire)
 		if err != nil {
 			return err
 		}
@@ -179,7 +180,7 @@ func (k *sink) answer(c *outlet, a *packets.ControlPacket) error {
 	}
 	if code == noSubscribers && !c.told && !k.s.Bool("retain") {
 		c.told = true
-		k.logger().Warn("nobody has subscribed to the topic: the broker forgets what it confirms")
+		k.logger().Warn("the topic has no subscriber: the broker forgets what it confirms")
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ func (k *sink) logger() *slog.Logger {
 }
 
 // Send implements trigger.Sender: to the trigger's topic, or, when that is a filter,
-// to the topic that is the message's key. It has a session of its own, so that the
+// to the topic that is the message's key. It has a separate session, so that the
 // trigger's is not taken over.
 func (k *sink) Send(ctx context.Context, m trigger.Message) (string, error) {
 	topic := k.s.Queue

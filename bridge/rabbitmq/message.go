@@ -36,7 +36,7 @@ func fromDelivery(d *amqp.Delivery) trigger.Message {
 	return m
 }
 
-// unnamed gives a message an id of its own, which a redelivery will not have.
+// unnamed gives a message a separate id, which a redelivery will not have.
 func unnamed(m *trigger.Message, queue string) {
 	b := make([]byte, 8)
 	rand.Read(b)
@@ -84,7 +84,7 @@ func toPublishing(body []byte, headers map[string]string) amqp.Publishing {
 	return p
 }
 
-// fieldText is the value of a header as text: what is no text in the way JSON has it.
+// fieldText is the value of a header as text: what is not a text in the way JSON has it.
 func fieldText(v any) string {
 	switch v := v.(type) {
 	case nil:

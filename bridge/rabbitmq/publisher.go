@@ -12,7 +12,7 @@ import (
 	"thread/bridge/adapter"
 )
 
-// publisher publishes with confirmations, on a connection of its own: the server
+// publisher publishes with confirmations, on a separate connection: the server
 // stops reading from one that publishes while it is short of memory or disk, and
 // acknowledgements must not wait for that.
 type publisher struct {
@@ -136,6 +136,21 @@ func (p *publisher) declare(ctx context.Context, queue string) error {
 	if err != nil {
 		p.shut()
 	}
+	return err
+}
+
+// look returns the server's error about an exchange, or without one about a queue.
+func (p *publisher) look(ctx context.Context, exchange, queue string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	defer p.shut() // an error has closed the channel
+	if exchange != "" {
+		return p.ch.ExchangeDeclarePassive(exchange, amqp.ExchangeDirect, true, false, false, false, nil)
+	}
+	_, err := p.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 	return err
 }
 

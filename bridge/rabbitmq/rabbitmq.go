@@ -20,8 +20,8 @@ func init() {
 	adapter.Register(adapter.Spec{
 		Type: "rabbitmq", Summary: "a queue (classic or quorum) or a stream of RabbitMQ", Keys: append([]adapter.Key{
 			{Name: "servers", Kind: adapter.List, Required: true, Help: "host:port, amqp://host:port/vhost or amqps://… of some nodes."},
-			{Name: "vhost", Help: "The virtual host, by default that of the address, or /."},
-			{Name: "username", Help: "The user, by default that of the address, or guest."},
+			{Name: "vhost", Help: "The virtual host, by default the one in the address, or /."},
+			{Name: "username", Help: "The user, by default the one in the address, or guest."},
 			{Name: "password", Kind: adapter.Secret, Help: "The password."},
 			{Name: "sasl_mechanism", Default: "PLAIN", OneOf: []string{"PLAIN", "EXTERNAL"}, Help: "EXTERNAL: the client's certificate is the user."},
 			{Name: "connect_timeout", Kind: adapter.Duration, Default: "30s", Help: "How long to try to connect."},
@@ -136,7 +136,7 @@ func dialOne(ctx context.Context, s *adapter.Settings, server, purpose string) (
 			return nil, err
 		}
 		unwatch = context.AfterFunc(ctx, func() { nc.Close() })
-		return nc, nc.SetDeadline(time.Now().Add(timeout)) // until the handshake is over
+		return nc, nc.SetDeadline(time.Now().Add(timeout)) // until the handshake has ended
 	}
 	conn, err := amqp.DialConfig(address(server, secure), c)
 	if unwatch != nil && !unwatch() && err == nil {

@@ -99,7 +99,7 @@ func (b *rabbit) broker(s *adapter.Settings) *brokertest.Broker {
 		}}
 }
 
-// pending counts what is ready in the queue, and what is out with the source: the
+// pending counts what is ready in the queue, and what is in flight with the source: the
 // server does not tell that.
 func (b *rabbit) pending(t *testing.T, src trigger.Source) int {
 	t.Helper()
@@ -135,6 +135,7 @@ func (b *rabbit) last(t *testing.T, queue string) (body string, headers map[stri
 	}
 }
 
+// Q-29
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"classic", "quorum", "stream"} {
@@ -151,6 +152,7 @@ func TestQueues(t *testing.T) {
 // A second queue type or a stream that was made again while the trigger was down, or
 // while it runs: what is new is stored, though its offsets and its messages are those
 // of before.
+// (Q-29)
 func TestStreamMadeAgain(t *testing.T) {
 	t.Parallel()
 	for _, live := range []bool{false, true} {
@@ -229,12 +231,13 @@ func TestStreamDryRun(t *testing.T) {
 }
 
 // Without ids a redelivery is stored again, and says so.
+// (Q-29)
 func TestUnnamed(t *testing.T) {
 	b := newRabbit(t, "classic")
 	b.send(t, `{"n":1}`)
 	r := brokertest.New(t, b.broker(b.settings()), nil)
 	r.Events(1)
-	r.Drained() // or the first one comes again, too
+	r.Drained() // or the first one is redelivered, too
 	r.Stop()
 	r.Wrap = func(s trigger.Source) trigger.Source { return brokertest.Deaf{Source: s} }
 	b.send(t, `{"n":2}`)
@@ -251,6 +254,7 @@ func TestUnnamed(t *testing.T) {
 }
 
 // The ids that publishers give: the property, and the header before it.
+// (Q-29)
 func TestIDs(t *testing.T) {
 	b := newRabbit(t, "classic")
 	ch := b.channel(t)
@@ -287,7 +291,7 @@ func TestIDs(t *testing.T) {
 }
 
 // Acknowledgements in any order tell the server of each message once: what is not
-// acknowledged comes again, and nothing else.
+// acknowledged is redelivered, and nothing else.
 func TestAckOrder(t *testing.T) {
 	b := newRabbit(t, "classic")
 	const n = 12
@@ -347,6 +351,7 @@ func TestAckOrder(t *testing.T) {
 }
 
 // Q-19: a queue that is not there is an error that names it; with create it is made.
+// (Q-29)
 func TestQueueMissing(t *testing.T) {
 	b := newRabbit(t, "quorum")
 	b.delete(t, b.queue)

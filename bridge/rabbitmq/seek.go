@@ -28,7 +28,7 @@ func (k *source) Seek(ctx context.Context, state trigger.State, to trigger.Place
 	defer hangUp(conn)
 	if kind, err := kindOf(conn, k.s.Queue); err != nil || kind != "stream" {
 		if err == nil {
-			err = fmt.Errorf("queue %s is no stream: it has no positions to seek in", k.s.Queue)
+			err = fmt.Errorf("queue %s is not a stream: it has no positions to seek in", k.s.Queue)
 		}
 		return nil, err
 	}

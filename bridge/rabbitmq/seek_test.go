@@ -67,7 +67,7 @@ func TestSeek(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", c.to, err)
 		}
-		send(1) // nobody reads
+		send(1) // no process reads
 		want += c.again + 1
 		r.Start()
 		es := r.Events(want)
@@ -210,7 +210,7 @@ func TestSeekRefused(t *testing.T) {
 		says string
 	}{{empty, trigger.Place{Name: "end"}, "stream " + empty.queue + " shows no message"},
 		{empty, trigger.Place{Name: "time", At: time.Now().Add(time.Hour)}, "in the future"},
-		{queue, trigger.Place{Name: "start"}, "queue " + queue.queue + " is no stream"}} {
+		{queue, trigger.Place{Name: "start"}, "queue " + queue.queue + " is not a stream"}} {
 		if _, err := seek(t, c.b, trigger.NoState, c.to); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %v", c.to, err)
 		}

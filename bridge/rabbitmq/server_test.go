@@ -24,7 +24,7 @@ import (
 // serverProgram does not change the user, as that in the path does.
 const serverProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
-// ownServer is a RabbitMQ with TLS, and with the accounts that docs/brokers/rabbitmq.md
+// ownServer is a RabbitMQ with TLS, and with the accounts that docs/guides/rabbitmq.md
 // describes: their rights are the three patterns, to configure, write and read.
 func ownServer(t *testing.T, accounts map[string][3]string) (s *brokertest.Server, tlsAddress, cert string) {
 	t.Helper()
@@ -88,9 +88,9 @@ func secured(name, queue, address, cert string) *adapter.Settings {
 	return s
 }
 
-// TLS, accounts with the rights of docs/brokers/rabbitmq.md and no others, and a server that is
+// TLS, accounts with the rights of docs/guides/rabbitmq.md and no others, and a server that is
 // killed under load. A start of the server takes it some 4 s of CPU: the other tests of
-// RabbitMQ that wait for something run beside that.
+// RabbitMQ that wait for something run next to that.
 func TestOwnServer(t *testing.T) {
 	t.Parallel()
 	accounts := map[string][3]string{
@@ -99,7 +99,7 @@ func TestOwnServer(t *testing.T) {
 		"stream": {`^thread-bridge\.`, `^(amq\.default|log|thread-bridge\..*)$`, `^(log|thread-bridge\..*)$`},
 		"writer": {`^$`, `^amq\.default$`, `^$`},
 	}
-	page, err := os.ReadFile("../../docs/brokers/rabbitmq.md")
+	page, err := os.ReadFile("../../docs/guides/rabbitmq.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // session is one connection that consumes. It is not mended: when the connection,
-// the channel or the queue is lost it is over, and another one begins. Tags are of a
+// the channel or the queue is lost it has ended, and another one begins. Tags are of a
 // session.
 type session struct {
 	conn     *amqp.Connection
@@ -87,7 +87,7 @@ func (s *session) consume(queue string, args amqp.Table, message func(*amqp.Deli
 	return nil
 }
 
-// take returns up to so many of the messages that were delivered.
+// take returns up to that many of the messages that were delivered.
 func (s *session) take(most int) []trigger.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,7 @@ func (k *source) begin(ctx context.Context, conn *amqp.Connection) (*session, st
 	before := k.kind
 	k.mu.Unlock()
 	if before != "" && before != kind {
-		return nil, "", fmt.Errorf("queue %s was a %s and is a %s now: start the trigger anew", k.s.Queue, before, kind)
+		return nil, "", fmt.Errorf("queue %s was a %s and is a %s now: start the trigger again", k.s.Queue, before, kind)
 	}
 	ch, err := conn.Channel()
 	if err != nil {
@@ -149,7 +149,7 @@ func kindOf(conn *amqp.Connection, queue string) (string, error) {
 	return "stream", ch.Close()
 }
 
-// prefetch is how many messages may be out. Those of a stream are acknowledged in
+// prefetch is how many messages may be out. Messages of a stream are acknowledged in
 // their order: one that waits must not keep those behind it from being delivered.
 func (k *source) prefetch(kind string) int {
 	n := k.s.Int("prefetch")
@@ -187,7 +187,7 @@ func (k *source) Consume(ctx context.Context, most int) ([]trigger.Message, erro
 			k.note(nil)
 			continue
 		case s.over():
-			// What was delivered and not taken comes again.
+			// What was delivered and not taken is redelivered.
 			k.lose(s)
 			continue
 		}
@@ -210,7 +210,7 @@ func (k *source) note(err error) {
 	k.last = err
 }
 
-// lose ends a session that is over; the next Consume begins another one.
+// lose ends a session that has ended; the next Consume begins another one.
 func (k *source) lose(s *session) {
 	s.close()
 	<-s.gone
@@ -267,13 +267,32 @@ func (k *source) Nack(ctx context.Context, m trigger.Message, requeue bool) erro
 	return nil
 }
 
+func (k *source) dlq() string {
+	if k.s.DLQ != "" {
+		return k.s.DLQ
+	}
+	return k.s.Queue + ".dlq"
+}
+
+// ProbeDLQ implements trigger.Prober.
+func (k *source) ProbeDLQ(ctx context.Context) (string, error) {
+	exchange := k.s.Text("dlq_exchange")
+	err := k.out.look(ctx, exchange, k.dlq())
+	switch {
+	case err == nil:
+		return "", nil
+	case exchange != "":
+		return "", fmt.Errorf("exchange %s: %w", exchange, err)
+	case code(err, amqp.NotFound):
+		return trigger.MadeLater(k.dlq()), nil
+	}
+	return "", fmt.Errorf("queue %s: %w", k.dlq(), err)
+}
+
 // SendToDLQ implements trigger.Source: to the queue that is named, which is made
 // when there is none.
 func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Reason) error {
-	queue := k.s.DLQ
-	if queue == "" {
-		queue = k.s.Queue + ".dlq"
-	}
+	queue := k.dlq()
 	o := outgoing{exchange: k.s.Text("dlq_exchange"), key: queue, Publishing: toPublishing(m.Body, adapter.DLQHeaders(&m, &r))}
 	err := k.out.publish(ctx, o)
 	if errors.Is(err, errUnroutable) && o.exchange == "" {

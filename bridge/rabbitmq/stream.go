@@ -15,10 +15,10 @@ import (
 	"thread/bridge/trigger"
 )
 
-// A stream is read by offsets, which the thread keeps. The server tells nobody when
+// A stream is read by offsets, which the thread keeps. The server reports nothing when
 // a stream was made, and one that was deleted and made again has the same offsets.
 // So its generation is the name of an exchange: durable, auto-delete, and bound to
-// the stream by nobody but us. The server deletes it together with its last binding,
+// the stream by only this program. The server deletes it together with its last binding,
 // which is when the stream is deleted; and its name is never used again.
 
 // exchangePrefix begins the names of these exchanges.
@@ -103,10 +103,10 @@ func (k *source) consumeStream(ctx context.Context, s *session) error {
 	if still, err := k.exists(s.conn, name); err != nil || still != same {
 		s.close()
 		<-s.gone
-		if err == nil {
-			err = fmt.Errorf("stream %s is being made again", k.s.Queue)
+		if err != nil {
+			return err
 		}
-		return err
+		return fmt.Errorf("stream %s is being made again", k.s.Queue)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (k *source) newGeneration(ctx context.Context, conn *amqp.Connection, state
 }
 
 // noteBound stores the names that would be lost if a seek were killed before its records
-// are stored, or by storing them: its own, and that of the generation before.
+// are stored, or by storing them: its own, and the previous generation's.
 func noteBound(ctx context.Context, state trigger.State, name string) error {
 	records, err := state.Load(generationKey)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // answerWithin bounds how long an answer is waited for.
 const answerWithin = 30 * time.Second
 
-// client is a connection for commands, which is made when it is needed, and anew
+// client is a connection for commands, which is made when it is needed, and again
 // after it was lost.
 type client struct {
 	s  *adapter.Settings
@@ -40,7 +40,7 @@ func (k *client) do(ctx context.Context, cmd string, args ...any) (any, error) {
 }
 
 // all sends commands that are carried out together, or not at all. An answer may be
-// an error of its own.
+// a separate error.
 func (k *client) all(ctx context.Context, cmds []command) ([]any, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

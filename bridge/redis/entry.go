@@ -26,7 +26,7 @@ func parseID(s string) (id entryID, err error) {
 		id.seq, err = strconv.ParseUint(seq, 10, 64)
 	}
 	if err != nil || !ok {
-		return id, fmt.Errorf("%q is no id of an entry", s)
+		return id, fmt.Errorf("%q is not the id of an entry", s)
 	}
 	return id, nil
 }
@@ -124,7 +124,7 @@ func (e *entry) sum() []byte {
 const autoIDs = 1_000_000_000_000
 
 // content makes body and headers of an entry. The field of that name is the body;
-// without one the body is a JSON object of the fields that are no headers, x-….
+// without one the body is a JSON object of the fields that are not headers, x-….
 func (e *entry) content(bodyField string) (m trigger.Message) {
 	m.Headers = map[string]string{}
 	object := map[string]string{}

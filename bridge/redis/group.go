@@ -19,7 +19,7 @@ import (
 // may have the same ids. But its groups are deleted with it, and their consumers with
 // them. So the generation is the name of our consumer, which is never used again.
 
-// The records beside the position, whose key is the generation.
+// The records next to the position, whose key is the generation.
 const (
 	generationKey = "generation"
 	seenKey       = "seen" // id and sum of the last entry of a batch
@@ -30,7 +30,7 @@ const consumerPrefix = "thread-bridge:"
 
 // streamInfo is what XINFO STREAM says.
 type streamInfo struct {
-	last, first, deleted entryID // ids; first is that of no entry when the stream is empty
+	last, first, deleted entryID // ids; first is the first of no entry when the stream is empty
 	empty                bool
 }
 
@@ -69,7 +69,7 @@ func infoOf(ctx context.Context, c *client, stream string) (i streamInfo, err er
 	return i, err
 }
 
-// join makes this source a consumer of the group, and decides where it goes on: where
+// join makes this source a consumer of the group, and decides where it continues: where
 // the group is, but behind the position of the thread when the group was deleted, and
 // at the start of a stream that was made again.
 func (k *source) join(ctx context.Context) error {
@@ -107,7 +107,7 @@ func (k *source) join(ctx context.Context) error {
 	return k.claimAll(ctx)
 }
 
-// rejoin goes on in a group that has our consumer: first with what it was given and
+// rejoin continues in a group that has our consumer: first with what it was given and
 // has not acknowledged.
 func (k *source) rejoin(name string) {
 	k.mu.Lock()
@@ -157,9 +157,10 @@ func (k *source) groupAt(ctx context.Context, name, id string, move bool) error 
 			_, err = k.cmd.do(ctx, "XGROUP", "SETID", k.s.Queue, k.s.Group, id)
 		}
 	}
-	if err == nil {
-		_, err = k.cmd.do(ctx, "XGROUP", "CREATECONSUMER", k.s.Queue, k.s.Group, consumerPrefix+name)
+	if err != nil {
+		return fmt.Errorf("group %s of stream %s: %w", k.s.Group, k.s.Queue, err)
 	}
+	_, err = k.cmd.do(ctx, "XGROUP", "CREATECONSUMER", k.s.Queue, k.s.Group, consumerPrefix+name)
 	if err != nil {
 		return fmt.Errorf("group %s of stream %s: %w", k.s.Group, k.s.Queue, err)
 	}
@@ -170,7 +171,7 @@ func (k *source) groupAt(ctx context.Context, name, id string, move bool) error 
 	return nil
 }
 
-// sameStream reports whether the stream is that of the position, though its group is
+// sameStream reports whether the stream is the stream of the position, though its group is
 // not: by the last entry that was stored, when it is there.
 func (k *source) sameStream(ctx context.Context, at entryID, seen []byte, info streamInfo) (bool, error) {
 	if info.last.less(at) || len(seen) != 32 {
@@ -289,7 +290,7 @@ func newName() string {
 	return hex.EncodeToString(b)
 }
 
-// Seek implements trigger.Seeker: the group is made anew at that place, so that
+// Seek implements trigger.Seeker: the group is made again at that place, so that
 // nothing of before is pending.
 func (k *source) Seek(ctx context.Context, _ trigger.State, to trigger.Place) ([]trigger.Write, error) {
 	if k.shared {

@@ -22,9 +22,9 @@ func init() {
 	adapter.Register(adapter.Spec{
 		Type: "redis", Summary: "a stream of Redis, read by a consumer group", Keys: append([]adapter.Key{
 			{Name: "address", Required: true, Help: "host:port, redis://host:port/db or rediss://…"},
-			{Name: "username", Help: "The user, by default that of the address, or none."},
+			{Name: "username", Help: "The user, by default the one in the address, or none."},
 			{Name: "password", Kind: adapter.Secret, Help: "The password."},
-			{Name: "db", Kind: adapter.Number, Help: "The database, by default that of the address, or 0."},
+			{Name: "db", Kind: adapter.Number, Help: "The database, by default the one in the address, or 0."},
 			{Name: "connect_timeout", Kind: adapter.Duration, Default: "30s", Help: "How long to try to connect."},
 			{Name: "create", Kind: adapter.Bool, Help: "Make the stream when it is not there."},
 			{Name: "start", Default: "all", OneOf: []string{"all", "new"}, Help: "Where a group that is new begins."},
@@ -44,7 +44,7 @@ func init() {
 var (
 	ownCaps    = trigger.Caps{Promise: trigger.ExactlyOnce, Condition: "whatever the downtime", Positions: true, Requeue: true, DLQ: true}
 	sharedCaps = trigger.Caps{Promise: trigger.ExactlyOnce, Condition: "whatever the downtime", Requeue: true, DLQ: true}
-	outCaps    = trigger.Caps{Promise: trigger.ExactlyOnce, Condition: "into a stream of its own"}
+	outCaps    = trigger.Caps{Promise: trigger.ExactlyOnce, Condition: "into a separate stream"}
 )
 
 func check(s *adapter.Settings) (faults []adapter.Fault) {
@@ -88,7 +88,7 @@ func parse(address string) (*url.URL, error) {
 	}
 	if db := strings.Trim(u.Path, "/"); db != "" {
 		if _, err := strconv.ParseUint(db, 10, 31); err != nil {
-			return nil, fmt.Errorf("database %q is no number", db)
+			return nil, fmt.Errorf("database %q is not a number", db)
 		}
 	}
 	return u, nil

@@ -116,7 +116,40 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// A dead letter queue that refuses is found by a question, parks what cannot be parsed,
+// and holds up nothing else.
+func TestRefusedDLQ(t *testing.T) {
+	b := newBox(t, false)
+	b.do(t, "SET", b.stream+".dlq", "not a stream")
+	t.Cleanup(func() { b.do(t, "DEL", b.stream+".dlq") })
+	b.send(t, `oops`, "x-message-id", "m-1")
+	b.send(t, `{"n":2}`, "x-message-id", "m-2")
+	r := brokertest.New(t, b.broker(), nil)
+	r.Events(1)
+	r.Drained()
+	if n := r.Health().Metrics.Parked; n != 1 {
+		t.Errorf("%d parked", n)
+	}
+	src, err := newSource(b.settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if err := src.Connect(t.Context(), trigger.NoState); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := src.ProbeDLQ(t.Context()); err == nil || !strings.Contains(err.Error(), "is a string, and not a stream") {
+		t.Error(err)
+	}
+	b.do(t, "DEL", b.stream+".dlq")
+	r.Until("the parked message", func() bool { return r.Health().Metrics.Parked == 0 })
+	if body, h := b.dead(t); body != "oops" || !strings.Contains(h["x-dlq-reason"], "JSON") {
+		t.Errorf("%q %v", body, h)
+	}
+}
+
 // Whatever the downtime: positions, not keys, know what is stored.
+// (Q-29)
 func TestPositions(t *testing.T) {
 	b := newBox(t, false)
 	r := brokertest.New(t, b.broker(), func(c *trigger.Config) { c.Dedup = false })
@@ -205,8 +238,9 @@ func TestMadeAgain(t *testing.T) {
 	}
 }
 
-// What a consumer of the group has left is taken over: at once in a group of its own,
+// What a consumer of the group has left is taken over: at once in a separate group,
 // after a while in a shared one, and while others still read there.
+// (Q-29)
 func TestTakenOver(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprintf("shared %t", shared), func(t *testing.T) {

@@ -52,10 +52,10 @@ func secured(name, stream, address, cert string) *adapter.Settings {
 	return s
 }
 
-// rights reads the accounts of docs/brokers/redis.md: of the row of that name.
+// rights reads the accounts of docs/guides/redis.md: of the row of that name.
 func rights(t *testing.T, row string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/brokers/redis.md")
+	page, err := os.ReadFile("../../docs/guides/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,14 +35,15 @@ func (k *source) Ack(ctx context.Context, ms []trigger.Message) error {
 
 func (k *source) acknowledge(ctx context.Context, ids []string) error {
 	_, err := k.cmd.do(ctx, "XACK", redis.Args{k.s.Queue, k.s.Group}.AddFlat(ids)...)
-	if err == nil {
-		k.release(ids)
+	if err != nil {
+		return err
 	}
-	return err
+	k.release(ids)
+	return nil
 }
 
-// Nack implements trigger.Source. In a group of its own a requeued message is a copy.
-// In a shared one it is left for whoever takes over next; one that is refused for good
+// Nack implements trigger.Source. In a separate group a requeued message is a copy.
+// In a shared one it is left for the process that takes over next; one that is refused for good
 // is acknowledged, since Redis has nothing configured for it.
 func (k *source) Nack(ctx context.Context, m trigger.Message, requeue bool) error {
 	ids := k.ids([]trigger.Message{m})
@@ -79,12 +80,30 @@ func (k *source) Keep(ctx context.Context, ms []trigger.Message) error {
 	return err
 }
 
+func (k *source) dlq() string {
+	if k.s.DLQ != "" {
+		return k.s.DLQ
+	}
+	return k.s.Queue + ".dlq"
+}
+
+// ProbeDLQ implements trigger.Prober.
+func (k *source) ProbeDLQ(ctx context.Context) (string, error) {
+	kind, err := redis.String(k.cmd.do(ctx, "TYPE", k.dlq()))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("stream %s: %w", k.dlq(), err)
+	case kind == "none":
+		return trigger.MadeLater(k.dlq()), nil
+	case kind != "stream":
+		return "", fmt.Errorf("key %s is a %s, and not a stream", k.dlq(), kind)
+	}
+	return "", nil
+}
+
 // SendToDLQ implements trigger.Source: to a stream.
 func (k *source) SendToDLQ(ctx context.Context, m trigger.Message, r trigger.Reason) error {
-	stream := k.s.DLQ
-	if stream == "" {
-		stream = k.s.Queue + ".dlq"
-	}
+	stream := k.dlq()
 	add := func() error {
 		_, err := k.cmd.do(ctx, "XADD", append([]any{stream, "*"}, fieldsOf(k.s.Text("body_field"), m.Body, adapter.DLQHeaders(&m, &r))...)...)
 		return err

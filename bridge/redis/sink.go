@@ -13,7 +13,7 @@ import (
 	"thread/bridge/trigger"
 )
 
-// sink adds events to a stream of its own, as entries whose ids are "EVENT-0". Redis
+// sink adds events to a separate stream, as entries whose ids are "EVENT-0". Redis
 // refuses an id that is not above the last one, so none is there twice.
 type sink struct {
 	s   *adapter.Settings
@@ -54,7 +54,7 @@ func (k *sink) find(ctx context.Context) (int64, error) {
 		return 0, err // nothing is there to tell whose it was
 	}
 	if !k.ours(&list[0]) || info.last.seq != 0 {
-		return 0, fmt.Errorf("stream %s has entries of others, the last one %s: a publisher needs a stream of its own", k.s.Queue, info.last)
+		return 0, fmt.Errorf("stream %s has entries of others, the last one %s: a publisher needs a stream that only it writes", k.s.Queue, info.last)
 	}
 	return int64(info.last.ms), nil
 }
@@ -106,7 +106,7 @@ func (k *sink) there(ctx context.Context, m *trigger.Outgoing, refusal redis.Err
 	if len(list) == 1 && k.ours(&list[0]) || len(list) == 0 && m.Event <= k.last {
 		return nil
 	}
-	return errors.Join(refusal, errors.New("the stream has entries of others: a publisher needs a stream of its own"))
+	return errors.Join(refusal, errors.New("the stream has entries of others: a publisher needs a stream that only it writes"))
 }
 
 // Send implements trigger.Sender: into the stream of a trigger.

@@ -16,7 +16,7 @@ import (
 	"thread/bridge/trigger"
 )
 
-// source reads a stream as a consumer of a group. In a group of its own entries come
+// source reads a stream as a consumer of a group. In a separate group entries come
 // in the order of their ids, which are positions in the thread. In a shared one
 // entries are known by keys.
 type source struct {
@@ -107,7 +107,7 @@ func (k *source) open(ctx context.Context) (redis.Conn, error) {
 
 // drop gives up a connection. What it was given and did not bring is pending.
 func (k *source) drop(reader redis.Conn, err error) {
-	_ = reader.Close() // it has failed, or nobody waits for it
+	_ = reader.Close() // it has failed, or no caller waits for it
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.reader == reader {
@@ -216,7 +216,7 @@ func (k *source) claim(reader redis.Conn, most int) ([]entry, error) {
 	return slices.DeleteFunc(list, func(e entry) bool { return held[e.id.String()] || k.held[e.id.String()] }), err
 }
 
-// forget acknowledges entries that were deleted while they were pending: nobody will
+// forget acknowledges entries that were deleted while they were pending: no process will
 // ever have them.
 func (k *source) forget(list []entry) error {
 	var gone []string

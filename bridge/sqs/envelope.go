@@ -24,7 +24,7 @@ const (
 	maxAttributes  = 10
 )
 
-// first are the headers that stand as attributes of their own before others do.
+// first are the headers that stand as separate attributes before others do.
 var first = []string{headerEncoding, trigger.HeaderMessageID, trigger.HeaderEventName, trigger.HeaderDedupKey, trigger.HeaderDLQReason,
 	"x-dlq-status", "x-dlq-attempts", "x-tenant-id"}
 
@@ -114,7 +114,7 @@ func unpack(body string, attributes map[string]types.MessageAttributeValue) (dat
 	}
 	if text, ok := headers[headerMore]; ok {
 		more := map[string]string{}
-		if json.Unmarshal([]byte(text), &more) == nil { // else it is somebody else's
+		if json.Unmarshal([]byte(text), &more) == nil { // else it is another process's
 			delete(headers, headerMore)
 			for name, v := range more {
 				if _, ok := headers[name]; !ok {

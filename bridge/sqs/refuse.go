@@ -34,7 +34,7 @@ func (k *source) Nack(ctx context.Context, m trigger.Message, requeue bool) erro
 		}
 		return k.Ack(ctx, []trigger.Message{m})
 	}
-	// Those behind it in its group come again after it.
+	// Those behind it in its group are redelivered after it.
 	k.mu.Lock()
 	var back []*held
 	if h.group != "" {
@@ -54,7 +54,7 @@ func (k *source) Nack(ctx context.Context, m trigger.Message, requeue bool) erro
 	return err
 }
 
-// giveBack makes messages visible. One that is visible, or gone, is no error.
+// giveBack makes messages visible. One that is visible, or gone, is not an error.
 func (k *source) giveBack(ctx context.Context, list []*held) (err error) {
 	k.mu.Lock()
 	c, url := k.c, k.url
@@ -73,6 +73,28 @@ func (k *source) giveBack(ctx context.Context, list []*held) (err error) {
 		}
 	}
 	return err
+}
+
+// ProbeDLQ implements trigger.Prober.
+func (k *source) ProbeDLQ(ctx context.Context) (string, error) {
+	k.mu.Lock()
+	c := k.c
+	k.mu.Unlock()
+	if c == nil {
+		return "", errNotConnected
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	name := k.dlqName()
+	_, err := find(ctx, c, name)
+	var missing *types.QueueDoesNotExist
+	switch {
+	case errors.As(err, &missing):
+		return trigger.MadeLater(nameOf(name)), nil
+	case err != nil:
+		return "", fmt.Errorf("queue %s: %w", nameOf(name), err)
+	}
+	return "", nil
 }
 
 // SendToDLQ implements trigger.Source: to dlq_name, else to where the queue's redrive
@@ -138,7 +160,7 @@ func (k *source) toQueue(ctx context.Context, queue string, m *trigger.Message, 
 	}
 	if _, err := c.SendMessage(ctx, in); err != nil {
 		var answer smithy.APIError
-		// There is no code of its own for it.
+		// There is no separate code for it.
 		if errors.As(err, &answer) && answer.ErrorCode() == "InvalidParameterValue" && strings.Contains(answer.ErrorMessage(), "must be shorter than") {
 			err = fmt.Errorf("%w: %w", trigger.ErrTooLarge, err)
 		}

@@ -35,7 +35,7 @@ type source struct {
 	last    error
 
 	waiting []trigger.Message // received and not given out
-	busy    map[string]string // of FIFO with handlers: group to the id that is out
+	busy    map[string]string // of FIFO with handlers: group to the id that is in flight
 	polling bool
 	polled  chan error    // of the receive that runs
 	freed   chan struct{} // holds one when a group is free again
@@ -82,8 +82,8 @@ const (
 	callLimit = 30 * time.Second
 )
 
-// Consume implements trigger.Source. A receive goes on when ctx ends: SQS would hide
-// for a while what it has given to nobody.
+// Consume implements trigger.Source. A receive continues when ctx ends: SQS would hide
+// for a while what it has given to no process.
 func (k *source) Consume(ctx context.Context, most int) ([]trigger.Message, error) {
 	for {
 		k.mu.Lock()
@@ -351,7 +351,7 @@ func (k *source) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if err := k.giveBack(ctx, back); err != nil {
-			k.log.Warn("messages come again after their visibility timeout", "messages", len(back), "error", err)
+			k.log.Warn("messages are redelivered after their visibility timeout", "messages", len(back), "error", err)
 		}
 	}
 	k.mu.Lock()

@@ -36,7 +36,7 @@ func init() {
 			{Name: "max_in_flight", Kind: adapter.Number, Default: "1000", Help: "How many messages may be held for a handler."},
 			{Name: "group_id", Default: "thread", Help: "Publishers: the group of messages without a key, in FIFO queues."},
 			{Name: "connect_timeout", Kind: adapter.Duration, Default: "30s", Help: "How long to try to connect."},
-			{Name: "ca_file", Kind: adapter.File, Help: "Certificates that sign the endpoint's, PEM; by default those of the system."},
+			{Name: "ca_file", Kind: adapter.File, Help: "Certificates that sign the endpoint's, PEM; by default the system's certificates."},
 		},
 		Caps:       caps,
 		OutCaps:    outCaps,
@@ -103,7 +103,7 @@ func nameOf(queue string) string { return queue[strings.LastIndexAny(queue, "/:"
 
 func isFIFO(queue string) bool { return strings.HasSuffix(queue, ".fifo") }
 
-// credentials are those of the file, else of the environment.
+// credentials are the credentials of the file, else of the environment.
 type credentials struct{ s *adapter.Settings }
 
 // Retrieve implements aws.CredentialsProvider.

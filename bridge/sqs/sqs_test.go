@@ -132,6 +132,7 @@ func (r *run) source() *source {
 
 // Stored once each, deleted, and what is not JSON goes to a queue for the dead, which
 // is made.
+// (Q-29)
 func TestStored(t *testing.T) {
 	for _, queue := range []string{"orders", "orders.fifo"} {
 		b := newBroker(t, queue, nil)
@@ -165,7 +166,7 @@ type deaf struct{ *source }
 
 func (deaf) Ack(context.Context, []trigger.Message) error { return errors.New("no network") }
 
-// Stored and never deleted: it comes again, however long after, and is known.
+// Stored and never deleted: it is redelivered, however long after, and is known.
 func TestRedelivered(t *testing.T) {
 	b := newBroker(t, "orders", nil)
 	r := newRun(b, func(c *trigger.Config) { c.Window = 0.001 })
@@ -208,6 +209,7 @@ func TestHandledInGroups(t *testing.T) {
 		t.Errorf("delivered again: %+v", h)
 	}
 	feed := r.Thread.Feed("orders", r.Config.Policy())
+	defer feed.Close()
 	failed := false
 	var order []string
 	for len(order) < 5 {
@@ -249,6 +251,7 @@ func TestNack(t *testing.T) {
 }
 
 // The server itself takes what is received too often.
+// (Q-29)
 func TestServerRedrives(t *testing.T) {
 	b := newBroker(t, "orders", map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"x:graves","maxReceiveCount":"2"}`})
 	b.create("graves", nil)
@@ -373,7 +376,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What has no room for the reason beside it goes to the dead with its beginning, and
+// What has no room for the reason next to it goes to the dead with its beginning, and
 // what comes behind it is stored.
 func TestTooLargeToBury(t *testing.T) {
 	b := newBroker(t, "orders", nil)
@@ -387,4 +390,8 @@ func TestTooLargeToBury(t *testing.T) {
 	if len(dead) != 1 || len(dead[0].Body) != 64<<10 || dead[0].Headers["x-dlq-body-bytes"] != fmt.Sprint(size) {
 		t.Errorf("%d dead", len(dead))
 	}
+}
+
+func TestProbeDLQ(t *testing.T) {
+	brokertest.Probe(t, newSource(newBroker(t, "probe", nil).settings()))
 }

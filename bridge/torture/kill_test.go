@@ -252,7 +252,7 @@ func place(t *testing.T, text string) (th *engine.Thread, config string) {
 	return th, config
 }
 
-// killOften starts the program n times and kills it within so many milliseconds after
+// killOften starts the program n times and kills it within that many milliseconds after
 // it has connected.
 func killOften(t *testing.T, n, within int, dir, config, verb string) {
 	t.Helper()
@@ -336,7 +336,7 @@ func count(t *testing.T, th *engine.Thread, sent int64, kills int) {
 	balance(t, th, seen, sent, kills)
 }
 
-// balance fails for those of the numbers from 1 to sent that were not seen once, and for
+// balance fails for the numbers from 1 to sent that were not seen once, and for
 // what is wrong with the thread.
 func balance(t *testing.T, th *engine.Thread, seen map[int64]int, sent int64, kills int) {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"thread/bridge/trigger"
 )
 
-// Proof 6, of 65 MiB that are no JSON, on each source that can carry them: Kafka's is in its own
+// Proof 6, of 65 MiB that are not JSON, on each source that can carry them: Kafka's is in its own
 // package. It is dead once, and what comes behind it is stored; the log says how long after.
 func TestPoisonLarge(t *testing.T) {
 	if os.Getenv("THREAD_KILLS") == "" {

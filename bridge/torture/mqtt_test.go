@@ -45,7 +45,7 @@ func mqttQueue(t *testing.T) *queue {
 	}
 }
 
-// subscribeFirst makes the session: what is published before is nobody's.
+// subscribeFirst makes the session: what is published before reaches no session.
 func subscribeFirst(t *testing.T, addr string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

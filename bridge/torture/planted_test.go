@@ -11,7 +11,7 @@ import (
 )
 
 // TestPlanted puts a bug into a copy of the tree, and sees that TestKill notices it:
-// the position of a message in a transaction of its own, behind that of its event.
+// the position of a message in a separate transaction, after the transaction of its event.
 func TestPlanted(t *testing.T) {
 	if os.Getenv("THREAD_PLANTED") == "" {
 		t.Skip("set THREAD_PLANTED=1")

@@ -23,7 +23,7 @@ import (
 // Proof 6: what cannot be parsed ends in the dead letter queue at once, and what kills
 // its handler after its attempts, once each and with its history. What comes behind
 // them is handled while the killer waits for its next attempt; where the order is
-// that of keys, what has its key after that. With settle: stored nobody is waited for.
+// the mode of keys, what has its key after that. With settle: stored no process is waited for.
 // On every broker with THREAD_KILLS, else on the mock.
 func TestPoison(t *testing.T) {
 	if testing.Short() {
@@ -156,7 +156,7 @@ ack_policy: dlq
 	awaitGone(t, th.Dir())
 }
 
-// readDead reads the dead letter queue with a trigger of its own: exactly these ids,
+// readDead reads the dead letter queue with a separate trigger: exactly these ids,
 // with these statuses, each with its history.
 func readDead(t *testing.T, q *queue, want map[string]string) {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"thread/bridge/internal/brokertest"
 )
 
-// redisQueue is a stream with a group of its own: positions.
+// redisQueue is a stream with a separate group: positions.
 func redisQueue(t *testing.T) *queue { return redisOf(t, "") }
 
 // redisShared is a stream whose group is said to be shared: keys.

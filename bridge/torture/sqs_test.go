@@ -12,7 +12,7 @@ import (
 	_ "thread/bridge/sqs"
 )
 
-// sqsQueue is a standard queue whose messages come again after a second.
+// sqsQueue is a standard queue whose messages are redelivered after a second.
 func sqsQueue(t *testing.T) *queue {
 	server := sqsserver.New(t)
 	c := sqs.New(sqs.Options{Region: sqsserver.Region, BaseEndpoint: &server.URL, Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {

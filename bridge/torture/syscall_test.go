@@ -54,8 +54,10 @@ func victim(args string) error {
 		return err
 	}
 	feed := th.Feed(c.Consumer, c.Policy())
+	defer feed.Close()
 	var result *engine.Result
-	for left(queue) > 0 {
+	working := func() bool { return left(queue) > 0 || tr.Metrics().Read().Parked > 0 }
+	for working() {
 		changed := tr.Changed()
 		if settle == trigger.SettleHandled {
 			d, err := feed.Next(ctx, result)
@@ -70,7 +72,7 @@ func victim(args string) error {
 				continue
 			}
 		}
-		if left(queue) == 0 {
+		if !working() {
 			break
 		}
 		select {
@@ -102,7 +104,7 @@ func left(queue string) int {
 var injected = map[string]string{"openat": "EIO", "write": "ENOSPC", "pwrite64": "ENOSPC", "fsync": "EIO", "fdatasync": "EIO", "ftruncate": "ENOSPC",
 	"renameat": "EIO", "linkat": "EIO", "unlinkat": "EIO", "mkdirat": "EACCES", "fchmod": "EIO", "fchmodat": "EIO", "flock": "ENOLCK", "pread64": "EIO", "newfstatat": "EIO"} // what stays after a failure of fdatasync is not known
 
-// scene is a thread with a queue of two messages beside it.
+// scene is a thread with a queue of two messages next to it.
 type scene struct{ dir, queue, settle string }
 
 func newScene(t *testing.T, settle string) *scene {

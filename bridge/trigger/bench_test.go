@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"thread/engine"
 )
 
 // BenchmarkIntake stores messages of 300 bytes in transactions of 1,000 and 5,000:
@@ -85,4 +87,65 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
 	r.stop()
 
+}
+
+// BenchmarkTrigger sends 500 messages a second and reports how long each takes until its
+// handler begins, and how many are through in a minute. Q-23: at least 500 a minute, and
+// P95 is less than 5 s.
+func BenchmarkTrigger(b *testing.B) {
+	r := newRig(b, b.TempDir()+"/t", handled)
+	r.start()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	w, err := r.th.Watch()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	feed := r.th.Feed(r.cfg.Consumer, r.cfg.Policy())
+	defer feed.Close()
+	sent, begun := make([]time.Time, b.N), make([]time.Time, 0, b.N)
+	ended := make(chan error, 1)
+	go func() {
+		var result *engine.Result
+		for len(begun) < b.N || result != nil {
+			d, err := feed.Next(ctx, result)
+			if err != nil {
+				ended <- err
+				return
+			}
+			if result = nil; len(d.Events) > 0 {
+				begun = append(begun, time.Now())
+				result = &engine.Result{Verdict: engine.Succeeded}
+			} else if len(begun) < b.N {
+				_ = w.Wait(ctx, time.Time{})
+			}
+		}
+		ended <- nil
+	}()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	b.ResetTimer()
+	for i := range b.N {
+		<-tick.C
+		sent[i] = time.Now()
+		r.mock.Enqueue(Message{ID: fmt.Sprint("m-", i), Body: []byte(`{}`)})
+	}
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+	r.acked(b.N)
+	b.StopTimer()
+	r.stop()
+	var took []time.Duration
+	for i := range sent {
+		took = append(took, begun[i].Sub(sent[i]))
+	}
+	slices.Sort(took)
+	p95, rate := took[len(took)*95/100], float64(b.N)/b.Elapsed().Minutes()
+	b.ReportMetric(float64(p95.Microseconds())/1000, "ms-p95")
+	b.ReportMetric(rate, "messages/min")
+	if p95 >= 5*time.Second || rate < 500 {
+		b.Errorf("P95 %s, %.0f messages a minute", p95, rate)
+	}
 }

@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ type Config struct {
 	Multiplier    float64
 	DeliveryLimit int // deliveries of a message that is requeued, until it goes to the DLQ
 	MaxBacklog    int64
-	OrderBy       string // none, key, partition, group; see docs/BRIDGE.md
+	OrderBy       string // none, key, partition, group; see docs/reference/bridge.md
 
 	Window float64 // seconds for which a settled key counts
 	Dedup  bool
@@ -73,9 +74,9 @@ type Config struct {
 // would be stored, or by a co-process.
 type Governance struct {
 	Filter   string   // SQL; a message whose event does not match is rejected
-	Command  []string // a program that speaks NDJSON, see docs/BRIDGE.md
+	Command  []string // a program that speaks NDJSON, see docs/reference/bridge.md
 	Timeout  float64  // seconds for one answer
-	FailOpen bool     // let messages in that nobody could decide about
+	FailOpen bool     // let messages in that no process could decide about
 }
 
 // Tenancy says when header x-tenant-id is believed.
@@ -90,6 +91,9 @@ const DefaultTenant = "default"
 
 // DefaultMaxBatch bounds a transaction: two syncs are paid for with it.
 const DefaultMaxBatch = 5000
+
+// maxSeconds bounds a number of seconds in a configuration: 30 years.
+const maxSeconds = 30 * 365 * 86400
 
 // maxBatchBytes bounds the bodies in one transaction.
 const maxBatchBytes = 8 << 20
@@ -163,15 +167,20 @@ func (c *Config) Validate() (problems []Problem) {
 	if c.MaxRetries < 0 {
 		bad("max_retries", "max_retries must be non-negative, got %d", c.MaxRetries)
 	}
-	if !(c.BackoffBase > 0) {
-		bad("retry_backoff_base", "retry_backoff_base must be positive, got %g", c.BackoffBase)
+	// seconds checks a number of seconds, which must fit into a time.Duration.
+	seconds := func(key string, v float64) {
+		switch {
+		case !(v > 0):
+			bad(key, "%s must be positive, got %g", key, v)
+		case v > maxSeconds:
+			bad(key, "%s must be at most %d seconds, got %g", key, maxSeconds, v)
+		}
 	}
-	if !(c.Multiplier >= 1) {
+	seconds("retry_backoff_base", c.BackoffBase)
+	if !(c.Multiplier >= 1) || math.IsInf(c.Multiplier, 1) {
 		bad("retry_backoff_multiplier", "retry_backoff_multiplier must be >= 1, got %g", c.Multiplier)
 	}
-	if !(c.Window > 0) {
-		bad("idempotency_window", "idempotency_window must be positive, got %g", c.Window)
-	}
+	seconds("idempotency_window", c.Window)
 	if !slices.Contains(parserTypes, c.Parser) {
 		bad("parser_type", "parser_type must be one of %s, got %q", oneOf(parserTypes), c.Parser)
 	}
@@ -187,9 +196,7 @@ func (c *Config) Validate() (problems []Problem) {
 	if c.LedgerKeep < 0 {
 		bad("ledger.keep", "ledger.keep must be non-negative, got %d", c.LedgerKeep)
 	}
-	if !(c.ExportInterval > 0) {
-		bad("metrics.export_interval", "metrics.export_interval must be positive, got %g", c.ExportInterval)
-	}
+	seconds("metrics.export_interval", c.ExportInterval)
 	if c.EventNameHeader == "" {
 		bad("event_name_header", "event_name_header is empty")
 	}
@@ -216,9 +223,7 @@ func (c *Config) Validate() (problems []Problem) {
 			bad("governance.filter", "governance.filter: %v", err)
 		}
 	}
-	if !(c.Governance.Timeout > 0) {
-		bad("governance.timeout", "governance.timeout must be positive, got %g", c.Governance.Timeout)
-	}
+	seconds("governance.timeout", c.Governance.Timeout)
 	if !c.Tenant.Trust && len(c.Tenant.Producers)+len(c.Tenant.SecretEnvs) > 0 {
 		bad("tenant.trust_header", "tenant.trust_header must be true for trusted_producers and signature_secret_envs to count")
 	}
@@ -258,7 +263,7 @@ func (c *Config) Policy() engine.Policy {
 
 // Parallel returns how many events the handler is given at once, and the place of
 // the key in their content whose events stay in order and one at a time, "" for
-// none. Where the order asked for is not that of keys in the content, it is 1.
+// none. Where the order asked for is not the order of keys in the content, it is 1.
 func (c *Config) Parallel() (n int, key string) {
 	switch {
 	case c.OrderBy == "none":

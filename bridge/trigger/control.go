@@ -55,7 +55,7 @@ func Positions(t *engine.Thread, c *Config) map[string][]byte { return newState(
 // StateOf returns the State of a configuration.
 func StateOf(t *engine.Thread, c *Config) State { return newState(t, c) }
 
-// Pause stops the taking of messages until Resume; what is in flight goes on.
+// Pause stops the taking of messages until Resume; what is in flight continues.
 func (t *Trigger) Pause(ctx context.Context) error { return t.setControl(ctx, true) }
 
 // Resume ends a pause.
@@ -72,10 +72,11 @@ func (t *Trigger) setControl(ctx context.Context, paused bool) error {
 // obey reads what was ordered.
 func (t *Trigger) obey(ctx context.Context) error {
 	c, err := readControl(ctx, t.th, t.cfg.Name)
-	if err == nil {
-		t.setPaused(c.Paused)
+	if err != nil {
+		return err
 	}
-	return err
+	t.setPaused(c.Paused)
+	return nil
 }
 
 func (t *Trigger) setPaused(paused bool) {
@@ -86,6 +87,9 @@ func (t *Trigger) setPaused(paused bool) {
 		t.halt()
 	}
 	t.mu.Unlock()
+	if paused {
+		t.noteTrouble(troubleConsume, nil)
+	}
 	if was != paused {
 		t.log.Info("paused or resumed", "paused", paused)
 	}
@@ -99,7 +103,7 @@ type Status struct {
 	Running        bool    `json:"running"`
 	Paused         bool    `json:"paused"`
 	AdapterHealthy bool    `json:"adapter_healthy"`
-	ActiveWorkers  int     `json:"active_workers"`
+	ActiveWorkers  int     `json:"active_workers"` // that are busy with a message
 	Processed      int64   `json:"processed"`
 	Failed         int64   `json:"failed"`
 	DedupHits      int64   `json:"dedup_hits"`
@@ -111,28 +115,31 @@ type Status struct {
 func (t *Trigger) Health(ctx context.Context) Status {
 	t.mu.Lock()
 	s := Status{Status: "unhealthy", Name: t.cfg.Name, Queue: t.cfg.Queue, Running: t.running, Paused: t.paused}
-	wrong, full := t.wrong, t.full
+	full := t.full
 	t.mu.Unlock()
 	h := Health{Detail: "not running"}
 	if s.Running {
 		h = t.src.Health(ctx)
-		s.ActiveWorkers = t.cfg.Concurrency
 	}
 	s.AdapterHealthy = h.OK
-	if s.Running && h.OK {
+	lasting, wrong := t.metrics.worst()
+	if s.Running && h.OK && lasting < patience {
 		s.Status = "healthy"
 	}
-	s.Metrics = t.metrics.Read()
+	if s.Metrics = t.metrics.Read(); s.Running {
+		s.ActiveWorkers = s.Metrics.busy
+	}
 	s.Processed, s.Failed, s.DedupHits = s.Metrics.Processed, s.Metrics.Failed, s.Metrics.DedupHits
 	if wrong != nil {
 		s.Detail = text(Redact(wrong.Error()))
 	} else if !h.OK {
 		s.Detail = text(Redact(h.Detail))
 	} else if full {
-		s.Detail = text(fmt.Sprintf("max_backlog of %d events is reached: no messages are taken until consumer %s goes on", t.cfg.MaxBacklog, t.cfg.Consumer))
+		s.Detail = text(fmt.Sprintf("max_backlog of %d events is reached: no messages are taken until consumer %s continues", t.cfg.MaxBacklog, t.cfg.Consumer))
 	}
 	return s
 }
 
-// Metrics returns what the trigger counts.
+// Metrics returns what the trigger counts, also with metrics.enabled: false, for
+// [Trigger.Health].
 func (t *Trigger) Metrics() *Metrics { return t.metrics }

@@ -10,12 +10,12 @@ import (
 
 // A key is unsettled until the broker was told of its message. It stays so when an
 // acknowledgement has failed that the broker has read all the same, and when a message
-// was refused for good: then nobody comes to settle it. Such keys are looked for, and
+// was refused for good: then no process comes to settle it. These keys are looked for, and
 // settled once the broker has had the message no more for certain: it was asked for
 // messages for longer than it keeps one back, was well all that time, and has nothing
 // left to give. A broker that is away, a trigger that is paused or stopped, and one
 // that has something to do all the time, prolong that. From settling on, the window
-// of the key runs as that of any other.
+// of the key runs as any other key's.
 
 // keptBack is for how long a broker may keep back what it has given out before: 12
 // hours is the most that SQS hides a message, the others do so for less unless
@@ -29,7 +29,7 @@ const (
 	tickEvery    = time.Second // of the loop
 )
 
-// doubt is a key that nobody is about to settle.
+// doubt is a key that no process is about to settle.
 type doubt struct {
 	event int64
 	since time.Duration // of doubts.asked
@@ -39,7 +39,7 @@ type doubt struct {
 type doubts struct {
 	asked time.Duration // for how long messages were asked for while there were some
 	list  map[string]doubt
-	next  []byte // where a round goes on, nil: none is under way
+	next  []byte // where a round continues, nil: none is under way
 	wait  int    // ticks until the next round
 }
 
@@ -81,11 +81,11 @@ func (t *Trigger) lookForDoubts(ctx context.Context, asking, idle bool) error {
 	for _, at := range over {
 		delete(d.list, at)
 	}
-	t.log.Info("keys are settled whose messages did not come again", "keys", len(over))
+	t.log.Info("keys are settled whose messages were not redelivered", "keys", len(over))
 	return t.again(ctx, "settling keys", func() error { return t.storeEnds(ctx, nil) })
 }
 
-// eachUnsettled calls fn for those of the keys that are unsettled and not waited for.
+// eachUnsettled calls fn for the keys that are unsettled and not waited for.
 func (t *Trigger) eachUnsettled(ctx context.Context, keys []string, fn func(at []byte, k *keyRecord)) error {
 	return t.th.View(ctx, func(tx *engine.Tx) error {
 		r, err := tx.Records(table)

@@ -49,7 +49,7 @@ func TestDoubtsEnd(t *testing.T) {
 		r.start()
 		r.mock.FailNext("ack", errors.New("connection reset"))
 		r.send("m-1", `{}`)
-		r.until("the end of the doubt", func() bool { return r.log.count("did not come again") == 1 })
+		r.until("the end of the doubt", func() bool { return r.log.count("were not redelivered") == 1 })
 		if n := r.unsettledKeys(); n != 0 {
 			t.Errorf("%d unsettled", n)
 		}
@@ -69,7 +69,7 @@ func TestDoubtsEnd(t *testing.T) {
 		r.until("the events", func() bool { return len(r.events()) == 3 })
 		r.handle(func(event.Event, int64) error { return errors.New("no") })
 		r.until("the refusals", func() bool { return len(r.mock.Nacked()) == 3 })
-		r.until("the end of the doubts", func() bool { return r.log.count("did not come again") > 0 && r.unsettledKeys() == 0 })
+		r.until("the end of the doubts", func() bool { return r.log.count("were not redelivered") > 0 && r.unsettledKeys() == 0 })
 		r.stop()
 	})
 }
@@ -124,7 +124,7 @@ func TestNoDoubtWhileHandled(t *testing.T) {
 	r.handle(func(event.Event, int64) error { return nil })
 	r.acked(1)
 	r.stop()
-	if r.log.count("did not come again") != 0 {
+	if r.log.count("were not redelivered") != 0 {
 		t.Error(r.log)
 	}
 }

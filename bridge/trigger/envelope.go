@@ -2,12 +2,17 @@ package trigger
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -48,12 +53,18 @@ const (
 // defaultEventName is the type of an event without a name.
 const defaultEventName = "queue_message"
 
-// Header returns the header of that name, whatever its case; "" when there is none.
-// Of several that differ in case only, the exact one counts, else the first in byte
-// order.
+// Header returns the value of the header with that name, compared without case, and
+// "" for a header that is missing. An exact name wins over the others; of those, the
+// first one in byte order counts.
 func Header(headers map[string]string, name string) string {
+	v, _ := findHeader(headers, name)
+	return v
+}
+
+// findHeader is Header that also reports whether the header is there.
+func findHeader(headers map[string]string, name string) (string, bool) {
 	if v, ok := headers[name]; ok {
-		return v
+		return v, true
 	}
 	first, found := "", false
 	for k := range headers {
@@ -61,7 +72,10 @@ func Header(headers map[string]string, name string) string {
 			first, found = k, true
 		}
 	}
-	return headers[first]
+	if !found { // headers[""] is another header
+		return "", false
+	}
+	return headers[first], true
 }
 
 // ErrParse is wrapped by the errors of Parse.
@@ -126,6 +140,22 @@ func (c *Config) Envelope(m *Message, now time.Time, secrets []string) (*Envelop
 	return e, err
 }
 
+// headerTrace is the header of W3C Trace Context.
+const headerTrace = "traceparent"
+
+// trace replaces the trace context of the message by the one that begin returns for it.
+func (e *Envelope) trace(m *Message, begin func(*Message, string) (string, func(int64))) (stored func(event int64)) {
+	own, stored := begin(m, Header(m.Headers, headerTrace))
+	headers := map[string]string{headerTrace: own}
+	for name, value := range e.Headers {
+		if !strings.EqualFold(name, headerTrace) {
+			headers[name] = value
+		}
+	}
+	e.Headers = headers
+	return stored
+}
+
 // Type is the event's type.
 func (e *Envelope) Type() string {
 	if e.EventName == "" {
@@ -180,7 +210,7 @@ func (e *Envelope) Content(focus *string) string {
 	b = append(b, `,"tenant_id":`...)
 	b = appendJSON(b, e.TenantID)
 	b = append(b, '}')
-	return unsafe.String(&b[0], len(b)) // nobody else has b
+	return unsafe.String(&b[0], len(b)) // no other process has b
 }
 
 // Body returns the body alone as the content of an event.
@@ -209,4 +239,76 @@ func appendJSON(b []byte, s string) []byte {
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(s) // of a string: no error
 	return append(b, bytes.TrimRight(out.Bytes(), "\n")...)
+}
+
+// tenant returns who a message is of (Q-18): what its header says, if that is
+// believed, else the default. A tenant that is not valid is not believed.
+func (t *Tenancy) tenant(m *Message, secrets []string) string {
+	claimed := Header(m.Headers, HeaderTenant)
+	if !t.Trust || claimed == "" {
+		return DefaultTenant
+	}
+	producer := Header(m.Headers, HeaderProducer)
+	if len(t.Producers) > 0 && !slices.Contains(t.Producers, producer) {
+		return DefaultTenant
+	}
+	if len(t.SecretEnvs) == 0 {
+		return claimed
+	}
+	given := strings.TrimSpace(Header(m.Headers, HeaderSignature))
+	form := signedText
+	if !strings.HasPrefix(given, signatureV2) {
+		if strings.Contains(claimed, ":") || strings.Contains(producer, ":") {
+			return DefaultTenant // several readings have that signature
+		}
+		form = signedTextV1
+	}
+	sum, err := hex.DecodeString(strings.TrimPrefix(given, signatureV2))
+	if err != nil {
+		return DefaultTenant
+	}
+	for _, secret := range secrets {
+		if hmac.Equal(sum, sign(secret, form(m.ID, claimed, producer))) {
+			return claimed
+		}
+	}
+	return DefaultTenant
+}
+
+// secrets returns the named environment variables that are set. A host
+// rotates a secret by naming two.
+func (t *Tenancy) secrets() (list []string) {
+	for _, name := range t.SecretEnvs {
+		if v := os.Getenv(name); v != "" {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// signatureV2 begins a signature over signedText. One without it has ended signedTextV1.
+const signatureV2 = "v2:"
+
+// signedText has the length of each part in bytes, so that it has one reading.
+func signedText(id, tenant, producer string) string {
+	text := "v2"
+	for _, part := range []string{id, tenant, producer} {
+		text += ":" + strconv.Itoa(len(part)) + ":" + part
+	}
+	return text
+}
+
+// signedTextV1 has one reading when tenant and producer hold no colon.
+func signedTextV1(id, tenant, producer string) string { return id + ":" + tenant + ":" + producer }
+
+func sign(secret, text string) []byte {
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+// Sign returns the value that header x-tenant-signature must have: "v2:" and, in
+// hexadecimal, the HMAC-SHA256 of "v2:LENGTH:ID:LENGTH:TENANT:LENGTH:PRODUCER".
+func Sign(secret, id, tenant, producer string) string {
+	return signatureV2 + hex.EncodeToString(sign(secret, signedText(id, tenant, producer)))
 }

@@ -10,7 +10,7 @@ import (
 
 // TestExact: a message whose place has no order is a duplicate when the broker says
 // that it was delivered before and the same is stored at its place; and so is one
-// whose commit has an outcome that nobody knows. Another at its place takes it.
+// whose commit has an outcome that no process knows. Another at its place takes it.
 func TestExact(t *testing.T) {
 	r := newRig(t, t.TempDir()+"/t", nil)
 	ctx := context.Background()
@@ -54,7 +54,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// TestStoredBefore: what an attempt has stored whose outcome is not known is no
+// TestStoredBefore: what an attempt has stored whose outcome is not known is not a
 // duplicate, however many of those after it fail.
 func TestStoredBefore(t *testing.T) {
 	for _, m := range []Message{{ID: "m-1", Body: []byte("{}")}, {ID: "q:0:7", Positional: true, Body: []byte("{}"), Position: &Position{Key: "0", At: []byte{8}}}} {

@@ -148,6 +148,7 @@ func (r *rig) handle(fn func(e event.Event, attempt int64) error) (attempts int)
 	r.tb.Helper()
 	ctx := context.Background()
 	feed := r.th.Feed(r.cfg.Consumer, r.cfg.Policy())
+	defer feed.Close()
 	var result *engine.Result
 	for {
 		d, err := feed.Next(ctx, result)

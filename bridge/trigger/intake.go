@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"thread/engine"
@@ -17,7 +18,14 @@ func (t *Trigger) intake(ctx context.Context, items []*item) error {
 	if t.log.Enabled(ctx, slog.LevelDebug) {
 		for _, i := range items {
 			t.log.Debug("message consumed", "trace_id", i.env.TraceID, "bytes", len(i.m.Body), "redelivered", i.m.Redelivered)
+			if i.err == nil {
+				t.log.Debug("parsed", "trace_id", i.env.TraceID, "event_name", i.env.Type(), "tenant_id", i.env.TenantID)
+			}
 		}
+	}
+	if t.cfg.Settle == SettleStored {
+		t.metrics.set(func(m *Metrics) { m.busy = min(t.cfg.Concurrency, len(items)) })
+		defer t.metrics.set(func(m *Metrics) { m.busy = 0 })
 	}
 	for len(items) > 0 {
 		n := distinct(items)
@@ -29,7 +37,7 @@ func (t *Trigger) intake(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// distinct returns how many items from the first on have keys of their own and stay
+// distinct returns how many items from the first on have separate keys and stay
 // within the bounds of a transaction: what becomes of a message must be stored
 // before another one with its key is looked at.
 func distinct(items []*item) int {
@@ -64,7 +72,7 @@ func (t *Trigger) intakeSome(ctx context.Context, items []*item) error {
 			return err
 		}
 	}
-	if err := t.govern(ctx, items); err != nil {
+	if err := t.again(ctx, "asking governance", func() error { return t.govern(ctx, items) }); err != nil {
 		return err
 	}
 	for _, i := range items {
@@ -81,24 +89,25 @@ func (t *Trigger) intakeSome(ctx context.Context, items []*item) error {
 }
 
 // again calls fn until it succeeds or ctx ends, with a growing wait in between, and
-// says what is wrong.
+// notes what is wrong. While the trigger stops, it gives up after giveUpAfter.
 func (t *Trigger) again(ctx context.Context, what string, fn func() error) error {
-	wait := 100 * time.Millisecond
+	wait, stopped := 100*time.Millisecond, time.Time{}
 	for {
+		t.beats()
 		err := fn()
 		if err == nil {
-			t.trouble(nil)
+			t.noteTrouble(troubleStore, nil)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, engine.ErrCorrupt) || errors.Is(err, engine.ErrClosed) {
+		if errors.Is(err, engine.ErrCorrupt) || errors.Is(err, engine.ErrClosed) || errors.Is(err, errGivenUp) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		t.trouble(fmt.Errorf("%s: %w", what, err))
+		t.noteTrouble(troubleStore, fmt.Errorf("%s: %w", what, err))
 		t.log.Warn("tried again later, nothing was acknowledged", "stage", what, "error", err, "wait", wait)
-		if err := sleep(ctx, wait); err != nil {
+		if err := t.sleepOrStop(ctx, wait, &stopped); err != nil {
 			return err
 		}
 		wait = min(2*wait, 30*time.Second)
@@ -116,31 +125,44 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// govern asks about what is not known yet.
+// govern asks about what is not known yet. It returns ErrNoGovernor when nothing
+// can be asked: that decides about no message.
 func (t *Trigger) govern(ctx context.Context, items []*item) error {
 	if t.governor == nil {
 		return nil
 	}
+	var mu sync.Mutex
+	var none error
 	each(len(items), t.cfg.Concurrency, func(n int) {
 		i := items[n]
-		if i.known || i.err != nil || ctx.Err() != nil {
+		mu.Lock()
+		skip := none != nil
+		mu.Unlock()
+		if skip || i.known || i.governed || i.err != nil || ctx.Err() != nil {
 			return
 		}
 		a, err := t.governor.Ask(ctx, &Question{Source: "queue_trigger", Queue: t.cfg.Queue, MessageID: i.env.MessageID,
 			TenantID: i.env.TenantID, EventName: i.env.Type(), Draft: i.draft})
+		i.governed = true
 		switch {
+		case errors.Is(err, ErrNoGovernor) && !t.cfg.Governance.FailOpen:
+			mu.Lock()
+			none, i.governed = err, false
+			mu.Unlock()
 		case err != nil && t.cfg.Governance.FailOpen:
 			t.log.Warn("governance cannot be asked, let in", "trace_id", i.env.TraceID, "error", err)
 		case err != nil:
 			i.rejected = text("governance cannot be asked: " + Redact(err.Error()))
 		case !a.Allow:
 			i.rejected = text("rejected by governance: " + Redact(a.Reason))
+		default:
+			t.log.Debug("let in by governance", "trace_id", i.env.TraceID)
 		}
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return nil
+	return none
 }
 
 // route decides where a message goes that does not come in.
@@ -163,7 +185,7 @@ func (t *Trigger) route(i *item) {
 }
 
 // mayRequeue reports whether a message may be delivered again. One without an id is
-// another one when it comes again: it gets one more chance.
+// another one when it is redelivered: it gets one more chance.
 func (t *Trigger) mayRequeue(m *Message, deliveries int64) bool {
 	if m.Unnamed && m.Redelivered {
 		return false
@@ -182,37 +204,12 @@ func (t *Trigger) outside(ctx context.Context, i *item) error {
 		} else {
 			r.Text = *i.rejected
 		}
-		return t.bury(ctx, *i.m, r)
+		var err error
+		i.park, err = t.bury(ctx, *i.m, r)
+		return err
 	}
 	if (i.nack || i.requeue) && t.src.Capabilities().Positions {
 		return t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, *i.m, i.requeue) })
 	}
 	return nil
-}
-
-// keptOfDead are the bytes that are left of the body of a message that is too large
-// for the dead letter queue, from one attempt to the next.
-var keptOfDead = []int{64 << 10, 1 << 10, 0}
-
-// bury sends a message to the dead letter queue until that has it. One that is too
-// large goes there with the beginning of its body, and at last without its headers:
-// it would stop all others.
-func (t *Trigger) bury(ctx context.Context, m Message, r Reason) error {
-	whole := len(m.Body)
-	return t.again(ctx, "sending to the dead letter queue", func() error {
-		err := t.src.SendToDLQ(ctx, m, r)
-		for _, n := range keptOfDead {
-			if errors.Is(err, ErrTooLarge) && len(m.Body) > n {
-				t.log.Error("too large for the dead letter queue: it gets the beginning", "trace_id", r.TraceID, "bytes", whole, "kept", n, "error", err)
-				r.BodyBytes, m.Body = whole, m.Body[:n]
-				err = t.src.SendToDLQ(ctx, m, r)
-			}
-		}
-		if errors.Is(err, ErrTooLarge) && len(m.Headers) > 0 {
-			t.log.Error("too large for the dead letter queue: it gets none of the headers", "trace_id", r.TraceID, "headers", len(m.Headers), "error", err)
-			m.Headers = nil
-			err = t.src.SendToDLQ(ctx, m, r)
-		}
-		return err
-	})
 }

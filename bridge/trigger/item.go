@@ -23,16 +23,20 @@ type item struct {
 	known   bool       // its key or position is known: it is a duplicate
 	found   *keyRecord // of its key, nil: none
 	deliver int64      // deliveries, this one included
+	key     *keyRecord // that its transaction stores, nil: none
 
+	governed bool    // governance has decided
 	rejected *string // governance's reason
 	requeue  bool    // the broker is to deliver it again
 	nack     bool    // the broker is to refuse it
 	toDLQ    bool
-	fresh    bool  // stored anew
-	revived  bool  // its event is given out again
-	event    int64 // 0: none
-	row      int64 // in the ledger
-	tried    *item // as an attempt left it whose outcome is not known
+	park     *parkedRecord     // the dead letter queue has refused it
+	fresh    bool              // stored again
+	revived  bool              // its event is given out again
+	event    int64             // 0: none
+	row      int64             // in the ledger
+	traced   func(event int64) // called once it is stored; may be nil
+	tried    *item             // as an attempt left it whose outcome is not known
 }
 
 // prepare makes items of messages: parsed, with key and event, by as many workers
@@ -45,6 +49,9 @@ func (t *Trigger) prepare(ms []Message) []*item {
 		items[n] = i
 		i.m, i.begun, i.deliver = &ms[n], now, 1
 		i.env, i.err = t.cfg.Envelope(&ms[n], now, secrets)
+		if t.trace != nil {
+			i.traced = i.env.trace(i.m, t.trace)
+		}
 		if i.err == nil {
 			i.draft, i.err = t.cfg.draft(t.mapping, ms[n].Key, i.env)
 		}
@@ -60,7 +67,7 @@ func (t *Trigger) prepare(ms []Message) []*item {
 	return items
 }
 
-// each calls fn for 0 to n-1, by up to so many goroutines.
+// each calls fn for 0 to n-1, by up to that many goroutines.
 func each(n, workers int, fn func(int)) {
 	workers = min(workers, n)
 	if workers <= 1 {

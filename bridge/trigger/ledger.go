@@ -34,8 +34,20 @@ type Row struct {
 	Error      *string `json:"error"`
 	Event      int64   `json:"event"` // id, 0: none was stored
 	Consumer   string  `json:"consumer,omitempty"`
+	// ModelCalls is how often the handler called a model, nil when it did not say.
+	ModelCalls *int64 `json:"model_calls"`
+	// Attempts are those at handling the event that failed, the newest
+	// engine.MaxHistory of those that were seen, in their order.
+	Attempts []Attempt `json:"attempts,omitempty"`
 
 	at int64 // At, in milliseconds since 1970
+}
+
+// Attempt is one failed attempt at handling an event.
+type Attempt struct {
+	Number int64     `json:"attempt"` // from 1
+	At     time.Time `json:"at"`
+	Error  string    `json:"error"` // no credentials
 }
 
 func (c *Config) row(i *item, now time.Time) Row {

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"thread/engine"
-	"thread/internal/watch"
 )
 
-// ask is for at most so many messages.
+// ask is for at most that many messages.
 type ask struct {
 	ctx  context.Context
 	most int
@@ -24,7 +23,7 @@ type batch struct {
 }
 
 // run is the loop: one goroutine that stores and settles, one that consumes.
-func (t *Trigger) run(ctx context.Context, w *watch.Watcher) {
+func (t *Trigger) run(ctx context.Context, w engine.Watcher) {
 	asks, batches, wakes := make(chan ask, 1), make(chan batch), make(chan struct{}, 1)
 	// What has begun is brought to its end, while that can be waited for.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -54,8 +53,8 @@ func (t *Trigger) run(ctx context.Context, w *watch.Watcher) {
 	}
 	w.Close()
 	gone.Wait()
-	if ctx.Err() != nil && work.Err() != nil && errors.Is(err, context.Canceled) {
-		err = nil // it was given up, and comes again
+	if ctx.Err() != nil && (errors.Is(err, errGivenUp) || work.Err() != nil && errors.Is(err, context.Canceled)) {
+		err = nil // it was given up, and is redelivered
 		t.log.Warn("stopped while the store or the broker was waited for")
 	}
 	if err == nil && len(t.told) > 0 {
@@ -68,10 +67,10 @@ func (t *Trigger) run(ctx context.Context, w *watch.Watcher) {
 	}
 	err = errors.Join(err, t.src.Close())
 	if left > 0 {
-		t.log.Warn("stopped with events still being handled", "left", left)
+		t.log.Warn("stopped while handlers run", "left", left)
 	}
 	t.log.Info("stopped")
-	t.metrics.set(func(m *Metrics) { m.workers = 0 })
+	t.metrics.set(func(m *Metrics) { m.workers, m.busy = 0, 0 })
 	t.mu.Lock()
 	t.running, t.result = false, err
 	close(t.ended)
@@ -91,6 +90,7 @@ func (t *Trigger) loop(ctx, work context.Context, asks chan<- ask, batches <-cha
 	if err := t.settle(work); err != nil {
 		return err
 	}
+	t.measure(work) // not only after the first interval
 	next := func() {
 		if asked {
 			return
@@ -107,6 +107,7 @@ func (t *Trigger) loop(ctx, work context.Context, asks chan<- ask, batches <-cha
 		asked = true
 	}
 	for {
+		t.beats()
 		next()
 		select {
 		case <-ctx.Done():
@@ -116,10 +117,11 @@ func (t *Trigger) loop(ctx, work context.Context, asks chan<- ask, batches <-cha
 			t.backlog.taken += int64(len(b.items))
 			t.backlog.storing = len(b.items)
 			if b.err == nil {
+				t.noteTrouble(troubleConsume, nil)
 				next() // the next messages come while these are stored
 			}
 			if b.err != nil && !errors.Is(b.err, context.Canceled) {
-				t.trouble(fmt.Errorf("consuming: %w", b.err))
+				t.noteTrouble(troubleConsume, fmt.Errorf("consuming: %w", b.err))
 				t.log.Warn("cannot consume, tried again", "error", b.err)
 			}
 			if len(b.items) > 0 {
@@ -151,6 +153,8 @@ func (t *Trigger) loop(ctx, work context.Context, asks chan<- ask, batches <-cha
 				t.log.Warn("keys cannot be looked through, tried again", "error", err)
 			}
 			got = false
+			t.retryParked(work)
+			t.lookForConsumer(work)
 		}
 		t.signal()
 	}
@@ -208,20 +212,51 @@ func (t *Trigger) measure(ctx context.Context) {
 	})
 }
 
-// drainOpen waits for the events that are being handled, and returns how many are
-// left when its time is over.
-func (t *Trigger) drainOpen(ctx context.Context, w *watch.Watcher) (int, error) {
+// drainOpen waits for handlers that run at its first look, and returns how many of
+// them are left when its time has ended. A handler that begins later is not waited for: with
+// a full thread there would always be one.
+func (t *Trigger) drainOpen(ctx context.Context, w engine.Watcher) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.drain)
 	defer cancel()
-	for {
-		if err := t.settle(ctx); err != nil || len(t.open) == 0 {
-			if ctx.Err() != nil {
-				return len(t.open), nil
-			}
+	for first := true; ; first = false {
+		t.beats()
+		err := t.settle(ctx)
+		if first {
+			t.noteRunning()
+		}
+		n := t.underWay(ctx)
+		if first && n > 0 {
+			t.log.Info("stopping, waits for handlers that run", "handlers", n)
+		}
+		if err != nil && ctx.Err() == nil {
 			return 0, err
 		}
-		if err := w.Wait(ctx, t.now().Add(time.Second)); err != nil {
-			return len(t.open), nil
+		if n == 0 || ctx.Err() != nil {
+			if waiting := len(t.open) - n; waiting > 0 {
+				t.log.Info("stopped before their handler has begun", "events", waiting)
+			}
+			return n, nil
 		}
+		_ = w.Wait(ctx, t.now().Add(time.Second)) // the loop looks at ctx
 	}
+}
+
+// noteRunning marks the handlers that run at a stop.
+func (t *Trigger) noteRunning() {
+	t.waitingOpen(func(w *waitingEvent) bool {
+		w.atStop = w.running
+		return w.atStop
+	})
+}
+
+// underWay returns how many handlers that ran at the stop ran at the latest look, too.
+func (t *Trigger) underWay(ctx context.Context) int {
+	n := t.waitingOpen(func(w *waitingEvent) bool { return w.running && w.atStop })
+	if n == 0 || t.alive == nil {
+		return n
+	}
+	if alive, err := t.alive(ctx, t.cfg.Consumer); err == nil && !alive {
+		return 0
+	}
+	return n
 }

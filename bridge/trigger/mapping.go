@@ -10,10 +10,17 @@ import (
 	"thread/event"
 )
 
-// mapNames are what an expression of map sees. message is of json the object, else
-// the text.
-var mapNames = map[string]expression.Kind{"headers": expression.Texts, "message": expression.Any, "message_id": expression.Text, "key": expression.Text,
-	"queue": expression.Text, "event_name": expression.Text, "tenant_id": expression.Text}
+// mapEnv is what an expression of map sees. Message is of json the object, else the
+// text. A header that is missing is nil.
+type mapEnv struct {
+	Headers   map[string]any `expr:"headers"`
+	Message   any            `expr:"message"`
+	MessageID string         `expr:"message_id"`
+	Key       string         `expr:"key"`
+	Queue     string         `expr:"queue"`
+	EventName string         `expr:"event_name"`
+	TenantID  string         `expr:"tenant_id"`
+}
 
 // mapping makes the fields of an event out of a message.
 type mapping map[string]*expression.Program
@@ -26,7 +33,7 @@ func compileMap(texts map[string]string) (mapping, *Problem) {
 		if !slices.Contains(mapped, field) {
 			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s is not a field of an event: use one of %s", field, oneOf(mapped))}
 		}
-		p, err := expression.Compile(texts[field], mapNames)
+		p, err := expression.Compile(texts[field], mapEnv{})
 		if err != nil {
 			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s: %v", field, err)}
 		}
@@ -56,14 +63,16 @@ func (c *Config) draft(m mapping, key string, e *Envelope) (d event.Draft, err e
 }
 
 func (m mapping) apply(d *event.Draft, key string, e *Envelope) error {
-	vars := expression.Vars{"headers": e.Headers, "message": string(e.Payload), "message_id": e.MessageID, "key": key, "queue": e.Source,
-		"event_name": e.Type(), "tenant_id": e.TenantID}
+	vars := mapEnv{Headers: make(map[string]any, len(e.Headers)), Message: string(e.Payload), MessageID: e.MessageID, Key: key, Queue: e.Source,
+		EventName: e.Type(), TenantID: e.TenantID}
+	for k, v := range e.Headers {
+		vars.Headers[k] = v
+	}
 	if e.Parser == "json" {
-		object, err := expression.JSON(e.Payload)
-		if err != nil {
+		var err error
+		if vars.Message, err = expression.JSON(e.Payload); err != nil {
 			return fmt.Errorf("%w: %w", ErrParse, err)
 		}
-		vars["message"] = object
 	}
 	for _, field := range mapped {
 		p := m[field]

@@ -22,9 +22,13 @@ type Metrics struct {
 	sum      float64
 	delay    float64 // seconds between broker and thread, of the latest message
 	retries  int64
-	workers  int
+	workers  int // that there are
+	busy     int // of them
+	calls    int64
 	lag      int64 // -1: not known
 	backlog  int64
+	parked   int
+	wrong    [troubles]wrong
 }
 
 func newMetrics(queue string) *Metrics {
@@ -61,9 +65,13 @@ type Counts struct {
 	Failed    int64            `json:"failed"`
 	DedupHits int64            `json:"dedup_hits"`
 	Retries   int64            `json:"retries"`
+	Calls     int64            `json:"model_calls"`
 	Lag       *int64           `json:"lag"` // nil: the broker does not tell
 	Backlog   int64            `json:"backlog"`
+	Parked    int              `json:"parked"` // dead messages that wait in the thread for their queue
 	Delay     float64          `json:"consumption_delay_seconds"`
+
+	busy int
 }
 
 // Read returns the counts. Processed are the messages that came to a good end,
@@ -71,7 +79,7 @@ type Counts struct {
 func (m *Metrics) Read() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := Counts{Consumed: map[string]int64{}, Retries: m.retries, Backlog: m.backlog, Delay: m.delay}
+	c := Counts{Consumed: map[string]int64{}, Retries: m.retries, Calls: m.calls, Backlog: m.backlog, Parked: m.parked, Delay: m.delay, busy: m.busy}
 	for k, v := range m.consumed {
 		c.Consumed[k] = v
 	}
@@ -84,13 +92,18 @@ func (m *Metrics) Read() Counts {
 	return c
 }
 
+// label is the value of a label in the text format of Prometheus.
+func label(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+}
+
 // WriteTo writes the metrics in the text format of Prometheus. It is written by
 // hand: the library for it would be a fifth of the edge build.
 func (m *Metrics) WriteTo(w io.Writer) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b strings.Builder
-	queue := `queue="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(m.queue) + `"`
+	queue := "queue=" + label(m.queue)
 	head := func(name, kind, help string) { fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
 	head("queue_messages_consumed_total", "counter", "Messages that came to their end.")
 	for _, s := range []string{StatusDuplicate, StatusFailed, StatusParseError, StatusRejected, StatusStored, StatusSuccess} {
@@ -109,11 +122,18 @@ func (m *Metrics) WriteTo(w io.Writer) (int64, error) {
 		head(name, kind, help)
 		fmt.Fprintf(&b, "%s{%s} %v\n", name, queue, v)
 	}
-	one("queue_active_workers", "gauge", "Workers that take messages.", m.workers)
+	one("queue_workers", "gauge", "Workers of the trigger, 0: it does not run.", m.workers)
+	one("queue_active_workers", "gauge", "Workers that are busy with a message.", m.busy)
 	one("queue_dedup_hits_total", "counter", "Messages that were known already.", m.consumed[StatusDuplicate])
 	one("queue_retries_total", "counter", "Failed attempts at handling an event.", m.retries)
+	one("queue_model_calls_total", "counter", "Calls of models that handlers reported.", m.calls)
 	one("queue_consumption_delay_seconds", "gauge", "Between the broker and the thread, of the latest message.", m.delay)
 	one("queue_backlog", "gauge", "Events that wait for their consumer.", m.backlog)
+	one("queue_parked_messages", "gauge", "Messages that wait in the thread for the dead letter queue.", m.parked)
+	head("queue_trouble_seconds", "gauge", "For how long something has been wrong, 0: it is not.")
+	for i := range m.wrong {
+		fmt.Fprintf(&b, "queue_trouble_seconds{%s,what=\"%s\"} %g\n", queue, troubleNames[i], m.wrong[i].lasting().Seconds())
+	}
 	if m.lag >= 0 {
 		one("queue_consumer_lag", "gauge", "Messages that the broker has for the group.", m.lag)
 	}

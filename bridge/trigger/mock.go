@@ -10,7 +10,7 @@ import (
 
 // Mock is a queue in memory: it runs everything without a broker, and shows what
 // became of each message. It outlives connections as a broker would: after Close
-// and Connect, what was not acknowledged comes again.
+// and Connect, what was not acknowledged is redelivered.
 type Mock struct {
 	mu        sync.Mutex
 	connected bool
@@ -22,7 +22,10 @@ type Mock struct {
 	acked, nacked []string // ids
 	dead          []MockDead
 	failNext      map[string]error // by method
-	dlqAtMost     int              // bytes of body and headers that the dead letter queue takes, 0: any
+	dlqRefuses    error            // what the dead letter queue answers to every message
+	dlqRefused    int
+	dlqPoison     string // the id of a message that it never takes
+	dlqAtMost     int    // bytes of body and headers that the dead letter queue takes, 0: any
 }
 
 // MockDead is a message in the dead letter queue of a Mock.
@@ -71,7 +74,7 @@ func (m *Mock) Send(_ context.Context, msg Message) (string, error) {
 	return msg.ID, nil
 }
 
-// Connect implements Source. What was out comes again.
+// Connect implements Source. What was in flight is redelivered.
 func (m *Mock) Connect(context.Context, State) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +128,7 @@ func (m *Mock) Consume(ctx context.Context, most int) ([]Message, error) {
 	}
 }
 
-// take removes a message from those that are out.
+// take removes a message from those that are in flight.
 func (m *Mock) take(id string) bool {
 	i := slices.IndexFunc(m.out, func(o Message) bool { return o.ID == id })
 	if i >= 0 {
@@ -171,6 +174,14 @@ func (m *Mock) SendToDLQ(_ context.Context, msg Message, r Reason) error {
 	defer m.mu.Unlock()
 	if err := m.failure("dlq"); err != nil {
 		return err
+	}
+	if m.dlqRefuses != nil {
+		m.dlqRefused++
+		m.change()
+		return m.dlqRefuses
+	}
+	if msg.ID == m.dlqPoison && msg.ID != "" {
+		return errors.New("this message is never taken")
 	}
 	size := len(msg.Body)
 	for name, v := range msg.Headers {
@@ -234,7 +245,7 @@ func (m *Mock) Dead() []MockDead {
 	return slices.Clone(m.dead)
 }
 
-// Idle reports whether nothing waits and nothing is out.
+// Idle reports whether nothing waits and nothing is in flight.
 func (m *Mock) Idle() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

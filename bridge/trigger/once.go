@@ -9,7 +9,7 @@ import (
 	"thread/event"
 )
 
-// Place is where a source is to go on reading: "start", "end", or "time" and a time.
+// Place is where a source is to continue reading: "start", "end", or "time" and a time.
 type Place struct {
 	Name string
 	At   time.Time
@@ -48,7 +48,7 @@ func ReadOnly(s State) State { return readOnly{s} }
 
 type readOnly struct{ State }
 
-// Stores reports whether the Update of s stores: that of NoState and ReadOnly does not.
+// Stores reports whether the Update of s stores: the Update of NoState and ReadOnly does not.
 func Stores(s State) bool {
 	_, dry := s.(readOnly)
 	return !dry && s != NoState

@@ -36,7 +36,9 @@ type waitingEvent struct {
 	d        *delivery // the latest delivery of its message
 	handle   bool      // the broker can be told of it now
 	final    bool      // its consumer is through with it
-	attempts int64     // that were logged
+	attempts int64     // that were logged, and are in the ledger
+	running  bool      // an attempt was under way at the latest look
+	atStop   bool      // and one was at a stop
 }
 
 func (c *Config) openKey(event int64) []byte { return numbered(key(kindOpen, c.Name), event) }
@@ -92,7 +94,7 @@ func (t *Trigger) forget(w *waitingEvent) {
 }
 
 // attach gives an event that waits the new delivery of its message. It reports
-// whether there is such an event; the message is then not acknowledged yet.
+// whether there is that event; the message is then not acknowledged yet.
 func (t *Trigger) attach(i *item) bool {
 	var w *waitingEvent
 	if i.m.Position != nil {
@@ -139,6 +141,9 @@ func (t *Trigger) reload(ctx context.Context) error {
 		})
 		for _, w := range list {
 			w.handle = w.Ref != nil
+			if err := t.readAttempts(r, w); err != nil {
+				return err
+			}
 			m := w.message()
 			w.d = t.deliveries.add(delivery{m: &m, at: w.keyToSettle()})
 			t.wait(w)
@@ -146,6 +151,22 @@ func (t *Trigger) reload(ctx context.Context) error {
 		slices.Sort(t.order)
 		return err
 	})
+}
+
+// readAttempts reads from the ledger which attempts were logged before.
+func (t *Trigger) readAttempts(r *engine.Records, w *waitingEvent) error {
+	if w.Row == 0 {
+		return nil
+	}
+	b, err := get(r, numbered(key(kindLedger, t.cfg.Name), w.Row))
+	if b == nil || err != nil {
+		return err
+	}
+	row, err := decodeRow(b)
+	if n := len(row.Attempts); n > 0 {
+		w.attempts = row.Attempts[n-1].Number
+	}
+	return err
 }
 
 // held returns the messages that the broker is to be reminded of.

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"thread/bridge/internal/expression"
 	"thread/engine"
 	"thread/event"
 	"thread/filter"
-	"thread/internal/watch"
 )
 
 // PublishConfig is what a publisher does: the events that match go to one queue.
@@ -27,7 +27,7 @@ type PublishConfig struct {
 	Headers  map[string]string // expressions over the event
 	Key      string            // an expression; "" for none
 	Body     string            // content: the event's content; event: its JSON form
-	Shadow   bool              // log what would be published, publish nothing, and go on
+	Shadow   bool              // log what would be published, publish nothing, and continue
 	MaxBatch int
 	// PruneAfter is after how many confirmed events the thread drops what every
 	// consumer is through with, 0: never.
@@ -38,10 +38,17 @@ type PublishConfig struct {
 // NewPublishConfig returns the defaults.
 func NewPublishConfig() PublishConfig { return PublishConfig{Body: "content", MaxBatch: 500} }
 
-// publishNames are what an expression of headers and key sees. message is the
-// content when it is JSON, else nil.
-var publishNames = map[string]expression.Kind{"id": expression.Int, "created_at": expression.Text, "source": expression.Text, "type": expression.Text,
-	"subtype": expression.Text, "content": expression.Text, "message": expression.Any}
+// publishEnv is what an expression of headers and key sees. Message is the content when
+// it is JSON, else nil.
+type publishEnv struct {
+	ID        int64  `expr:"id"`
+	CreatedAt string `expr:"created_at"`
+	Source    string `expr:"source"`
+	Type      string `expr:"type"`
+	Subtype   string `expr:"subtype"`
+	Content   string `expr:"content"`
+	Message   any    `expr:"message"`
+}
 
 // Validate returns everything that is wrong, nil for nothing.
 func (c *PublishConfig) Validate() (problems []Problem) {
@@ -69,12 +76,12 @@ func (c *PublishConfig) Validate() (problems []Problem) {
 		bad("prune_after", "prune_after must be non-negative, got %d", c.PruneAfter)
 	}
 	for _, h := range slices.Sorted(maps.Keys(c.Headers)) {
-		if _, err := expression.Compile(c.Headers[h], publishNames); err != nil {
+		if _, err := expression.Compile(c.Headers[h], publishEnv{}); err != nil {
 			bad("headers."+h, "headers.%s: %v", h, err)
 		}
 	}
 	if c.Key != "" {
-		if _, err := expression.Compile(c.Key, publishNames); err != nil {
+		if _, err := expression.Compile(c.Key, publishEnv{}); err != nil {
 			bad("key", "key: %v", err)
 		}
 	}
@@ -98,9 +105,12 @@ type Publisher struct {
 	Shadowed  int64 // events that were logged in shadow mode
 	// OnIdle is called when nothing is left to publish. May be nil.
 	OnIdle func()
+
+	mu    sync.Mutex
+	state publishState
 }
 
-// publisherHandler stands where a subscription has a command: nobody starts it,
+// publisherHandler stands where a subscription has a command: no process starts it,
 // since the subscription is paused.
 const publisherHandler = "echo 'thread publish run sends these events' >&2; exit 1"
 
@@ -111,16 +121,17 @@ func newPublisher(c PublishConfig) (*Publisher, error) {
 	}
 	p := &Publisher{cfg: c, headers: map[string]*expression.Program{}}
 	for h, text := range c.Headers {
-		p.headers[h], _ = expression.Compile(text, publishNames) // Validate has tried it
+		p.headers[h], _ = expression.Compile(text, publishEnv{}) // Validate has tried it
 	}
 	if c.Key != "" {
-		p.key, _ = expression.Compile(c.Key, publishNames)
+		p.key, _ = expression.Compile(c.Key, publishEnv{})
 	}
 	return p, nil
 }
 
 // NewPublisher returns a publisher, and subscribes its consumer, paused: dispatch
-// starts no handler for it.
+// starts no handler for it. It returns ErrForeignConsumer for a consumer that no
+// publisher has subscribed.
 func NewPublisher(ctx context.Context, t *engine.Thread, sink Sink, c PublishConfig, log *slog.Logger) (*Publisher, error) {
 	p, err := newPublisher(c)
 	if err != nil {
@@ -137,20 +148,14 @@ func NewPublisher(ctx context.Context, t *engine.Thread, sink Sink, c PublishCon
 	if c.Filter != "" {
 		s.Filter = &c.Filter
 	}
-	return p, t.Update(ctx, func(tx *engine.Tx) error {
-		err := tx.Replace(c.Name, func(old *engine.Subscription) { old.Handler, old.Filter, old.Paused = s.Handler, s.Filter, true })
-		if errors.Is(err, engine.ErrNoSubscription) {
-			err = tx.Subscribe(s)
-		}
-		return err
-	})
+	return p, t.Update(ctx, func(tx *engine.Tx) error { return subscribePublisher(tx, s) })
 }
 
-// Run publishes until ctx ends, which is no error, and connects again when the
+// Run publishes until ctx ends, which is not an error, and connects again when the
 // broker cannot be reached, except at the start: then it returns a
 // *ConnectionError. An event that cannot be turned into a message is one, too.
 func (p *Publisher) Run(ctx context.Context) error {
-	w, err := watch.New(p.th.Dir())
+	w, err := p.th.Watch()
 	if err != nil {
 		return err
 	}
@@ -160,15 +165,21 @@ func (p *Publisher) Run(ctx context.Context) error {
 		return &ConnectionError{p.cfg.Queue, err}
 	}
 	p.log.Info("started", "after", after)
+	p.note(func(s *publishState) { s.running, s.position, s.wrong = true, after, wrong{} })
+	defer p.note(func(s *publishState) { s.running = false })
 	wait := 100 * time.Millisecond
 	for ctx.Err() == nil {
+		p.note(func(s *publishState) { s.beat = time.Now() })
 		n, err := p.some(ctx, &after)
+		if err == nil {
+			p.note(func(s *publishState) { s.wrong = wrong{} })
+		}
 		switch {
 		case err == nil && n == 0:
 			if p.OnIdle != nil {
 				p.OnIdle()
 			}
-			if w.Wait(ctx, time.Time{}) != nil {
+			if w.Wait(ctx, time.Now().Add(idleBeat)) != nil {
 				return nil
 			}
 		case err == nil:
@@ -178,6 +189,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		case errors.Is(err, errMessage), errors.Is(err, engine.ErrCorrupt), errors.Is(err, engine.ErrNoSubscription), errors.Is(err, filter.ErrRuntime):
 			return err
 		default:
+			p.noteTrouble(err)
 			p.log.Warn("not published, tried again", "error", err, "wait", wait)
 			for ctx.Err() == nil {
 				if sleep(ctx, wait) != nil {
@@ -187,6 +199,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 				if after, err = p.connect(ctx); err == nil {
 					break
 				}
+				p.noteTrouble(err)
 				p.log.Warn("not connected, tried again", "error", err, "wait", wait)
 			}
 		}
@@ -194,7 +207,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return nil
 }
 
-// connect returns the id after which to go on.
+// connect returns the id after which to continue.
 func (p *Publisher) connect(ctx context.Context) (int64, error) {
 	var after int64
 	err := p.th.View(ctx, func(tx *engine.Tx) error {
@@ -247,6 +260,7 @@ func (p *Publisher) some(ctx context.Context, after *int64) (int, error) {
 		p.log.Info("published", "first", out[0].Event, "last", last, "events", len(out))
 	}
 	*after = last
+	p.note(func(s *publishState) { s.published, s.shadowed, s.position = p.Published, p.Shadowed, last })
 	err = p.th.Ack(ctx, p.cfg.Name, last)
 	if p.confirmed += int64(len(out)); err == nil && p.cfg.PruneAfter > 0 && p.confirmed >= p.cfg.PruneAfter {
 		p.prune(ctx)
@@ -311,12 +325,12 @@ func (p *Publisher) message(e *event.Event) (Outgoing, error) {
 	if len(p.headers) == 0 && p.key == nil {
 		return m, nil
 	}
-	vars := expression.Vars{"id": e.ID, "created_at": e.CreatedAt, "source": e.Source, "type": e.Type, "subtype": "", "content": e.Content}
+	vars := publishEnv{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
 	if e.Subtype != nil {
-		vars["subtype"] = *e.Subtype
+		vars.Subtype = *e.Subtype
 	}
 	if message, err := expression.JSON([]byte(e.Content)); err == nil {
-		vars["message"] = message
+		vars.Message = message
 	}
 	text := func(program *expression.Program) (string, bool, error) {
 		v, err := program.Run(vars)

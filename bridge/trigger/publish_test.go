@@ -14,8 +14,8 @@ import (
 // memorySink keeps what is published. It fails while broken.
 type memorySink struct {
 	ms        []Outgoing
-	broken    int // so many calls of Publish fail
-	connected int // so many calls of Connect
+	broken    int // that many calls of Publish fail
+	connected int // that many calls of Connect
 }
 
 func (s *memorySink) Connect(context.Context) (int64, error) { s.connected++; return 0, nil }

@@ -22,11 +22,12 @@ import (
 //	i                                            16 random bytes: the thread's own name
 //	s <adapter> <queue> <group> key              positions and writes of an adapter
 //	k <trigger> <tenant> key                     a key (keyRecord)
-//	x time(8) key                                when a settled key is over; the value is empty
+//	x time(8) key                                when a settled key has ended; the value is empty
 //	o <trigger> event(8)                         an event that waits to be settled (openRecord)
 //	l <trigger> number(8)                        the ledger
+//	d <trigger> number(8)                        a message that waits for the dead letter queue (parkedRecord)
 //	c <trigger>                                  what was ordered by hand (control)
-//	p <publisher>                                the last event that a broker has confirmed
+//	u <trigger> <consumer>                       the handler that the trigger gave its consumer
 //
 // A key longer than maxPlainKey bytes stands as its SHA-256.
 const table = "trigger"
@@ -39,7 +40,8 @@ const (
 	kindOpen     = 'o'
 	kindLedger   = 'l'
 	kindControl  = 'c'
-	kindPublish  = 'p'
+	kindOwned    = 'u'
+	kindParked   = 'd'
 )
 
 const maxPlainKey = 1024
@@ -128,10 +130,10 @@ func eachWith(r *engine.Records, prefix []byte, fn func(key, value []byte) error
 			return err
 		}
 		v, err := checked(rec.Key, rec.Value)
-		if err == nil {
-			err = fn(rec.Key, v)
-		}
 		if err != nil {
+			return err
+		}
+		if err = fn(rec.Key, v); err != nil {
 			return err
 		}
 	}
@@ -312,10 +314,10 @@ func putKey(r *engine.Records, at []byte, old, k *keyRecord) error {
 }
 
 // sweepAtLeast is how many expired keys, or old rows of the ledger, a transaction
-// deletes beside two for every one that it adds.
+// deletes next to two for every one that it adds.
 const sweepAtLeast = 64
 
-// sweepKeys deletes up to n keys that are over.
+// sweepKeys deletes up to n keys that have ended.
 func sweepKeys(r *engine.Records, now time.Time, n int) error {
 	type pair struct{ expiry, at []byte }
 	var over []pair

@@ -4,60 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
+
+	"thread/internal/redact"
 )
 
-// What a text is searched for, in this order (Q-22). Where a credential ends cannot
-// be known without quotes: at white space or a separator.
-var credentials = []struct {
-	may     func(string) bool // quickly: false when the pattern does not match
-	pattern *regexp.Regexp
-	with    string
-}{
-	{func(s string) bool { return strings.ContainsAny(s, " \t\n\f\r") }, regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]+`), "$1$2***"},
-	{func(s string) bool { return strings.Contains(s, "sk-") }, regexp.MustCompile(`\bsk-[A-Za-z0-9_-]+`), "***"},
-	{func(s string) bool { return strings.Contains(s, "://") }, regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@"']*):[^\s"']+@`), "$1:***@"},
-	{func(s string) bool { return strings.ContainsAny(s, ":=") && mayNameSecret(s) }, regexp.MustCompile(`(?i)(\\?["']?[\w.-]*(?:passw(?:or)?d|passphrase|pwd|token|api[_-]?key|secret|credential)[\w.-]*\\?["']?\s*[:=]\s*)` +
-		`("(?:[^"\\]|\\.)*"|\\"(?:[^"\\]|\\[^"])*\\"|'[^']*'|[^\s,;&}\]"'\\]+)`), "$1***"},
-}
-
-// Redact returns s with *** in the place of credentials.
-func Redact(s string) string {
-	for _, c := range credentials {
-		if c.may(s) {
-			s = c.pattern.ReplaceAllString(s, c.with)
-		}
-	}
-	return s
-}
-
-// secretWords begin what secretKey and the last pattern look for.
-var secretWords = []string{"passw", "passphrase", "pwd", "token", "api", "secret", "credential", "authorization"}
-
-// mayNameSecret reports false when no name of a secret is in s: nearly every text of
-// the log is such a one, and the patterns would cost more than to store the message.
-func mayNameSecret(s string) bool {
-	for i := range len(s) {
-		switch c := s[i] | 0x20; {
-		case s[i] >= 0x80:
-			return true // there are letters that fold to s and k
-		case c == 'p', c == 't', c == 'a', c == 's', c == 'c':
-			for _, w := range secretWords {
-				if len(s)-i >= len(w) && c == w[0] && strings.EqualFold(s[i:i+len(w)], w) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-var secretKey = regexp.MustCompile(`(?i)passw(?:or)?d|passphrase|pwd|token|api[_-]?key|secret|credential|authorization`)
-
-// IsSecretKey reports whether the value of a setting or header of that name is not
-// to be shown.
-func IsSecretKey(name string) bool { return mayNameSecret(name) && secretKey.MatchString(name) }
+// Redact returns s with *** in the place of credentials (Q-22).
+func Redact(s string) string { return redact.Text(s) }
 
 // RedactValue returns a value of a configuration for printing: maps and lists with
 // *** for what has the name of a secret, texts as Redact gives them (Q-04).
@@ -66,7 +19,7 @@ func RedactValue(v any) any {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, x := range v {
-			if IsSecretKey(k) && x != nil {
+			if redact.Name(k) && x != nil {
 				out[k] = "***"
 			} else {
 				out[k] = RedactValue(x)
@@ -82,7 +35,9 @@ func RedactValue(v any) any {
 	case []any:
 		out := make([]any, len(v))
 		for i, x := range v {
-			out[i] = RedactValue(x)
+			if out[i] = RedactValue(x); i > 0 {
+				out[i] = redactWord(v[i-1], x, out[i])
+			}
 		}
 		return out
 	case string:
@@ -91,18 +46,52 @@ func RedactValue(v any) any {
 	return v
 }
 
+// redactWord returns a word of a command, which may be the value of the flag before it.
+func redactWord(flag, word, redacted any) any {
+	f, ok := flag.(string)
+	w, isText := word.(string)
+	if !ok || !isText {
+		return redacted
+	}
+	if value, ok := strings.CutPrefix(Redact(f+" "+w), f+" "); ok {
+		return value
+	}
+	return redacted
+}
+
 // RedactHandler is a slog.Handler that redacts texts, errors and whatever prints
 // itself, and the values of attributes with the name of a secret.
 type RedactHandler struct{ slog.Handler }
 
 // Handle implements slog.Handler.
 func (h RedactHandler) Handle(ctx context.Context, r slog.Record) error {
+	if isClean(r) {
+		return h.Handler.Handle(ctx, r)
+	}
 	out := slog.NewRecord(r.Time, r.Level, Redact(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		out.AddAttrs(redactAttr(a))
 		return true
 	})
 	return h.Handler.Handle(ctx, out)
+}
+
+// isClean reports whether redaction keeps a record as it is, for the kinds of values that
+// most records have; false for any other.
+func isClean(r slog.Record) bool {
+	clean := Redact(r.Message) == r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Value.Kind() {
+		case slog.KindString:
+			clean = clean && Redact(a.Value.String()) == a.Value.String()
+		case slog.KindInt64, slog.KindUint64, slog.KindFloat64, slog.KindBool, slog.KindDuration, slog.KindTime:
+		default:
+			clean = false
+		}
+		clean = clean && !redact.Name(a.Key)
+		return clean
+	})
+	return clean
 }
 
 // WithAttrs implements slog.Handler.
@@ -128,7 +117,7 @@ func redactAttr(a slog.Attr) slog.Attr {
 			inner = append(inner, redactAttr(x))
 		}
 		return slog.Group(a.Key, inner...)
-	case IsSecretKey(a.Key):
+	case redact.Name(a.Key):
 		return slog.String(a.Key, "***")
 	case v.Kind() == slog.KindString:
 		return slog.String(a.Key, Redact(v.String()))

@@ -49,9 +49,10 @@ func (t *Trigger) room(ctx context.Context) int {
 	if t.cfg.Settle == SettleStored {
 		var err error
 		if waiting, err = t.waiting(ctx); err != nil {
-			t.trouble(fmt.Errorf("backlog of '%s': %w", t.cfg.Consumer, err))
+			t.noteTrouble(troubleConsumer, fmt.Errorf("backlog of '%s': %w", t.cfg.Consumer, err))
 			return 0
 		}
+		t.noteTrouble(troubleConsumer, nil)
 		t.metrics.set(func(m *Metrics) { m.backlog = waiting })
 	}
 	left := max(t.cfg.MaxBacklog-waiting, 0)
@@ -61,7 +62,7 @@ func (t *Trigger) room(ctx context.Context) int {
 	t.mu.Unlock()
 	switch {
 	case !before && left == 0:
-		t.log.Warn("max_backlog is reached: no messages are taken until the consumer goes on", "consumer", t.cfg.Consumer, "backlog", waiting, "max_backlog", t.cfg.MaxBacklog)
+		t.log.Warn("max_backlog is reached: no messages are taken until the consumer continues", "consumer", t.cfg.Consumer, "backlog", waiting, "max_backlog", t.cfg.MaxBacklog)
 	case before && left > 0:
 		t.log.Info("messages are taken again", "backlog", waiting)
 	}
@@ -101,10 +102,11 @@ func (t *Trigger) waiting(ctx context.Context) (int64, error) {
 		return b.count + b.taken, err
 	}
 	n, _, err := t.th.Backlog(ctx, t.cfg.Consumer)
-	if err == nil {
-		b.counted, b.count, b.through, b.at = true, n, at, t.now()
-		b.taken = int64(b.storing) // they may be stored or not
-		n += b.taken
+	if err != nil {
+		return n, err
 	}
-	return n, err
+	b.counted, b.count, b.through, b.at = true, n, at, t.now()
+	b.taken = int64(b.storing) // they may be stored or not
+	n += b.taken
+	return n, nil
 }

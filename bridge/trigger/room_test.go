@@ -10,7 +10,7 @@ import (
 )
 
 // TestMaxBacklog: no more events wait than max_backlog says, however large the
-// batches are; it is said, and goes on when the consumer does.
+// batches are; it is said, and continues when the consumer does.
 func TestMaxBacklog(t *testing.T) {
 	for _, batch := range []int{1, 3, 100} {
 		t.Run(fmt.Sprint(batch), func(t *testing.T) {

@@ -18,13 +18,16 @@ import (
 //	form       1  1
 //	status     1  place in statuses
 //	defaults   1  1: the trace id is made of the message's, 2: the tenant is the
-//	              default one, 4: so is the event's name. Such a text is not there
+//	              default one, 4: so is the event's name. That text is not there
 //	at, duration in microseconds, retries, event
 //	message id, trace id, queue, event name, tenant, consumer
 //	agent run, error: texts of which the length is one more, 0 for none
+//	model calls: one more, 0 for none
+//	number of attempts, and of each its number, its time and its text
 //
-// Programs before this form stored rows as JSON, which are read, too.
-const rowForm = 1
+// Form 1 ends before the model calls. Programs before it stored rows as JSON, which
+// are read, too.
+const rowForm = 2
 
 const (
 	rowTrace = 1 << iota
@@ -67,6 +70,15 @@ func (r *Row) encode() []byte {
 		}
 		b = append(binary.AppendUvarint(b, uint64(len(*s))+1), *s...)
 	}
+	calls := uint64(0)
+	if r.ModelCalls != nil {
+		calls = uint64(*r.ModelCalls) + 1
+	}
+	b = binary.AppendUvarint(binary.AppendUvarint(b, calls), uint64(len(r.Attempts)))
+	for _, a := range r.Attempts {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(a.Number)), uint64(a.At.UnixMilli()))
+		text(a.Error, 0, false)
+	}
 	return b
 }
 
@@ -84,7 +96,7 @@ func decodeRow(b []byte) (r Row, err error) {
 		r.at = at.UnixMilli()
 		return r, nil
 	}
-	if len(b) < 3 || b[0] != rowForm || int(b[1]) >= len(statuses) {
+	if len(b) < 3 || b[0] < 1 || b[0] > rowForm || int(b[1]) >= len(statuses) {
 		return r, fmt.Errorf("%w: %w", engine.ErrCorrupt, errRowForm)
 	}
 	bad := false
@@ -133,6 +145,14 @@ func decodeRow(b []byte) (r Row, err error) {
 	r.TenantID = text(rowTenant, DefaultTenant)
 	r.Consumer = text(0, "")
 	r.AgentRunID, r.Error = maybe(), maybe()
+	if b[0] > 1 {
+		if calls := int64(number()) - 1; calls >= 0 {
+			r.ModelCalls = &calls
+		}
+		for n := number(); n > 0 && !bad; n-- {
+			r.Attempts = append(r.Attempts, Attempt{int64(number()), time.UnixMilli(int64(number())).UTC(), text(0, "")})
+		}
+	}
 	if bad || len(rest) > 0 {
 		return Row{}, fmt.Errorf("%w: %w", engine.ErrCorrupt, errRowForm)
 	}

@@ -30,6 +30,12 @@ func TestRow(t *testing.T) {
 		row := Row{MessageID: id, TraceID: []string{"queue-" + id, some("queue-")}[r.IntN(2)], Queue: some("orders"), EventName: some(defaultEventName), TenantID: some(DefaultTenant),
 			Status: statuses[r.IntN(len(statuses))], DurationMS: milliseconds(time.Duration(r.Int64N(1 << 40))), AgentRunID: maybe(), RetryCount: r.Int64N(300), Error: maybe(),
 			Event: r.Int64N(1 << 50), Consumer: some("inbox"), at: 1_700_000_000_123 + r.Int64N(1<<30)}
+		if calls := r.Int64N(3); calls < 2 {
+			row.ModelCalls = &calls
+		}
+		for n := range r.Int64N(3) {
+			row.Attempts = append(row.Attempts, Attempt{n + 1, time.UnixMilli(1_700_000_000_000 + r.Int64N(1<<30)).UTC(), some("boom")})
+		}
 		b := row.encode()
 		got, err := decodeRow(b)
 		row.At = time.UnixMilli(row.at).UTC().Format(receivedLayout)

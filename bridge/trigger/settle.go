@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"thread/engine"
@@ -15,6 +16,9 @@ const looksAtOnce = 2000
 
 // settle settles the events that their consumer is through with.
 func (t *Trigger) settle(ctx context.Context) error {
+	if len(t.open) == 0 && t.cfg.Settle == SettleHandled {
+		t.metrics.set(func(m *Metrics) { m.busy = 0 })
+	}
 	for len(t.order) > 0 {
 		live := t.order[:0]
 		for _, id := range t.order {
@@ -33,13 +37,16 @@ func (t *Trigger) settle(ctx context.Context) error {
 			return err
 		})
 		if errors.Is(err, engine.ErrNoSubscription) {
-			t.trouble(fmt.Errorf("consumer '%s' is not subscribed: nothing is settled until it is", t.cfg.Consumer))
+			t.noteTrouble(troubleConsumer, fmt.Errorf("consumer '%s' is not subscribed: nothing is settled until it is", t.cfg.Consumer))
 			return nil
 		}
 		if err != nil {
 			return t.again(ctx, "looking for outcomes", func() error {
 				return t.th.View(ctx, func(tx *engine.Tx) error { return nil })
 			})
+		}
+		if t.stuck == nil {
+			t.noteTrouble(troubleConsumer, nil)
 		}
 		n, err := t.settleSome(ctx, outcomes)
 		if err != nil || n == 0 {
@@ -57,15 +64,20 @@ type ending struct {
 	nack    bool
 	requeue bool
 	toDLQ   bool
+	park    *parkedRecord
+
+	modelCalls int64
 }
 
-// settleSome settles those of the outcomes that are final, and returns how many.
+// settleSome settles the outcomes that are final, and returns how many.
 func (t *Trigger) settleSome(ctx context.Context, outcomes []engine.Outcome) (n int, err error) {
 	positions := t.src.Capabilities().Positions
 	var ends []*ending
+	if err := t.noteAttempts(ctx, outcomes); err != nil {
+		return 0, err
+	}
 	for _, o := range outcomes {
 		w := t.open[o.ID]
-		t.logRetries(w, &o)
 		e := &ending{waitingEvent: w, outcome: o, failed: o.State == engine.Dead}
 		switch {
 		case o.State == engine.Unread, o.State == engine.Waiting:
@@ -88,7 +100,7 @@ func (t *Trigger) settleSome(ctx context.Context, outcomes []engine.Outcome) (n 
 	if len(ends) == 0 {
 		return 0, nil
 	}
-	// A copy must be known as such before it is there.
+	// A copy must be known as one before it is there.
 	if positions {
 		if err := t.noteRequeued(ctx, ends); err != nil {
 			return 0, err
@@ -99,7 +111,7 @@ func (t *Trigger) settleSome(ctx context.Context, outcomes []engine.Outcome) (n 
 		switch {
 		case e.toDLQ:
 			r := e.reason()
-			err = t.bury(ctx, m, r)
+			e.park, err = t.bury(ctx, m, r)
 		case (e.nack || e.requeue) && positions:
 			err = t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, m, e.requeue) })
 		}
@@ -131,25 +143,6 @@ func (t *Trigger) settleSome(ctx context.Context, outcomes []engine.Outcome) (n 
 	return len(ends), t.ackDone(ctx)
 }
 
-// logRetries logs the attempts that have failed since the last look, but for the
-// last one of a dead letter, after which there is no retry.
-func (t *Trigger) logRetries(w *waitingEvent, o *engine.Outcome) {
-	upto := o.Attempts
-	if o.State == engine.Dead {
-		upto--
-	}
-	for ; w.attempts < upto; w.attempts++ {
-		n := w.attempts + 1
-		reason := o.LastError
-		if n == 1 {
-			reason = o.FirstError
-		}
-		t.metrics.set(func(m *Metrics) { m.retries++ })
-		t.log.Warn("trigger retry", "trace_id", w.TraceID, "event", w.event, "attempt", n, "limit", t.cfg.MaxRetries+1,
-			"delay", t.cfg.Delay(n), "reason", reason, "at", o.LastAt.UTC().Format(receivedLayout))
-	}
-}
-
 // reason is what the dead letter queue is told of an event that failed, with its
 // history.
 func (e *ending) reason() Reason {
@@ -158,6 +151,7 @@ func (e *ending) reason() Reason {
 		Status: StatusFailed, Attempts: o.Attempts, Deliveries: e.Deliveries, TraceID: e.TraceID,
 		Text:       Redact(fmt.Sprintf("failed after %d attempts: %s", o.Attempts, o.LastError)),
 		FirstError: Redact(o.FirstError), LastError: Redact(o.LastError), FirstAt: o.FirstAt, LastAt: o.LastAt,
+		History: attemptsOf(&o.Failures, 0),
 	}
 }
 
@@ -218,7 +212,7 @@ func (t *Trigger) storeEnds(ctx context.Context, ends []*ending) error {
 				return err
 			}
 			if e.failed && e.toDLQ {
-				if err := tx.DropDead(t.cfg.Consumer, e.event); err != nil {
+				if err := errors.Join(t.putParked(r, e.park), tx.DropDead(t.cfg.Consumer, e.event)); err != nil {
 					return err
 				}
 			}
@@ -236,25 +230,31 @@ func (t *Trigger) storeEnds(ctx context.Context, ends []*ending) error {
 		}
 		return nil
 	})
-	if err == nil {
-		t.told = t.told[len(told):]
+	if err != nil {
+		return err
 	}
-	return err
+	t.told = t.told[len(told):]
+	return nil
 }
 
 func (t *Trigger) endRow(row *Row, e *ending) {
 	row.Status = StatusSuccess
+	if row.ModelCalls != nil {
+		e.modelCalls = *row.ModelCalls
+	}
 	row.DurationMS = milliseconds(t.now().Sub(time.UnixMilli(e.Begun)))
 	row.RetryCount = max(e.attempts, e.outcome.Attempts) // of what has passed only those that were seen are known
 	row.AgentRunID = text(fmt.Sprintf("%s/%d", t.cfg.Consumer, e.event))
 	if e.failed {
 		row.Status, row.Error = StatusFailed, text(Redact(e.outcome.LastError))
 		row.RetryCount = max(0, row.RetryCount-1)
+		row.Attempts = attemptsOf(&e.outcome.Failures, 0)
 	}
 }
 
 func (t *Trigger) noteEnd(e *ending) {
 	took := t.now().Sub(time.UnixMilli(e.Begun))
+	t.metrics.set(func(m *Metrics) { m.calls += e.modelCalls })
 	if e.failed {
 		t.metrics.done(StatusFailed, took)
 		t.log.Error("failed", "trace_id", e.TraceID, "event", e.event, "attempts", e.outcome.Attempts, "policy", t.cfg.AckPolicy,
@@ -262,5 +262,103 @@ func (t *Trigger) noteEnd(e *ending) {
 		return
 	}
 	t.metrics.done(StatusSuccess, took)
-	t.log.Info("handled", "trace_id", e.TraceID, "event", e.event)
+	t.log.Info("handled", "trace_id", e.TraceID, "event", e.event, "attempts", e.attempts+1, "duration", took)
+}
+
+// delivery is a message that the broker waits to hear about.
+type delivery struct {
+	m    *Message
+	at   []byte // its key, to be settled once the broker was told; nil: none
+	done bool
+	drop bool // see toldKey
+}
+
+// toldKey is the key of a message that the broker was told of, and when.
+type toldKey struct {
+	at   []byte
+	when time.Time
+	drop bool // its event failed: the key is not kept
+}
+
+// deliveries are those that are not acknowledged. Of a source with positions they
+// are acknowledged in their order within a key, so that nothing is passed over.
+type deliveries struct {
+	inOrder bool
+	byKey   map[string][]*delivery
+	ready   []*delivery
+}
+
+func newDeliveries(inOrder bool) *deliveries {
+	return &deliveries{inOrder: inOrder, byKey: map[string][]*delivery{}}
+}
+
+func (d *deliveries) add(one delivery) *delivery {
+	p := &one
+	if d.inOrder && one.m.Position != nil {
+		k := one.m.Position.Key
+		d.byKey[k] = append(d.byKey[k], p)
+	} else if one.done {
+		d.ready = append(d.ready, p)
+	}
+	return p
+}
+
+// finish marks a delivery as done.
+func (d *deliveries) finish(p *delivery) {
+	p.done = true
+	if !d.inOrder || p.m.Position == nil {
+		d.ready = append(d.ready, p)
+	}
+}
+
+// take returns what may be acknowledged.
+func (d *deliveries) take() []*delivery {
+	list := d.ready
+	d.ready = nil
+	for k, waiting := range d.byKey {
+		n := 0
+		for n < len(waiting) && waiting[n].done {
+			n++
+		}
+		list = append(list, waiting[:n]...)
+		if n == len(waiting) {
+			delete(d.byKey, k)
+		} else {
+			d.byKey[k] = waiting[n:]
+		}
+	}
+	return list
+}
+
+// ackDone acknowledges what may be, until the broker has it. What cannot be
+// acknowledged without its connection is delivered again, and is known then.
+func (t *Trigger) ackDone(ctx context.Context) error {
+	list := t.deliveries.take()
+	ms := make([]Message, 0, len(list))
+	for _, d := range list {
+		ms = append(ms, *d.m)
+	}
+	if len(ms) == 0 {
+		return nil
+	}
+	now := t.now()
+	if err := t.src.Ack(ctx, ms); err != nil {
+		// The messages are stored. The broker delivers them again, or the next ones
+		// stand for them: nothing is lost, and to wait here would help no process.
+		t.log.Warn("the broker could not be told; it may deliver again", "messages", len(ms), "error", err)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return nil
+	}
+	debug := t.log.Enabled(ctx, slog.LevelDebug)
+	for _, d := range list {
+		if debug {
+			t.log.Debug("acknowledged", "trace_id", "queue-"+d.m.ID)
+		}
+		if d.at != nil {
+			t.told = append(t.told, toldKey{d.at, now, d.drop})
+		}
+	}
+	return nil
 }

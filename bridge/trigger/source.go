@@ -25,7 +25,7 @@ type Source interface {
 	// their positions, at least one and at most max. It waits until there are some
 	// or ctx ends, and does not wait for more than there are: what is buffered is a
 	// batch. After an error the caller waits and calls again; a source reconnects
-	// by itself. What is wrong with one message is no error (see Message.Bad).
+	// by itself. What is wrong with one message is not an error (see Message.Bad).
 	Consume(ctx context.Context, max int) ([]Message, error)
 
 	// Ack tells the broker that the messages are through. Of a source with
@@ -38,7 +38,7 @@ type Source interface {
 	// Nack refuses a message: the broker delivers it again (requeue), or does with
 	// it what is configured there (its own dead letter policy, or nothing). Of a
 	// source with Caps.Positions it is followed by Ack of the same message, and with
-	// requeue it stores a copy in the queue whose ID is that of the message.
+	// requeue it stores a copy in the queue whose ID is the id of the message.
 	Nack(ctx context.Context, m Message, requeue bool) error
 
 	// SendToDLQ stores the message with the reason in the dead letter queue. Its
@@ -74,10 +74,22 @@ type Sender interface {
 	Send(ctx context.Context, m Message) (id string, err error)
 }
 
-// Warner is implemented by a Source that, once connected, can tell what is no error
+// Warner is implemented by a Source that, once connected, can tell what is not an error
 // and not what was meant, perhaps: one line each, for "trigger validate --connect".
 type Warner interface {
 	Warnings(ctx context.Context) []string
+}
+
+// Prober is implemented by a Source that, once connected, can find out without a message
+// whether its dead letter queue takes messages: for "trigger validate --connect". The
+// error says why not, the warning what is worth knowing, "" for nothing.
+type Prober interface {
+	ProbeDLQ(ctx context.Context) (warning string, err error)
+}
+
+// MadeLater is the warning of ProbeDLQ for a queue that SendToDLQ makes.
+func MadeLater(queue string) string {
+	return "dead letter queue " + queue + " does not exist yet: it is made for the first message, if the account may do that"
 }
 
 // Seeker is implemented by a Source with positions that can go back or forward: it
@@ -98,14 +110,14 @@ var ErrTooLarge = errors.New("too large for the queue")
 var ErrNotBuilt = errors.New("not built")
 
 // Message is one message as a broker delivered it. The trigger keeps it until it is
-// acknowledged; nobody changes what it holds.
+// acknowledged; no process changes what it holds.
 type Message struct {
 	// ID is the message id: of header x-message-id, else the broker's own, else made
 	// of the position as "queue:partition:offset". Never empty, and the same
 	// whenever the message is delivered.
 	ID string
-	// Positional says that ID was made of the position. Such a message needs no
-	// record of its ID: that of its position keeps it from being stored twice.
+	// Positional says that ID was made of the position. That message needs no
+	// record of its ID: the record of its position keeps it from being stored twice.
 	Positional bool
 	// Unnamed says that ID was made up, since the message has no id of any kind: a
 	// redelivery has another one and is stored again, marked as redelivered.
@@ -124,11 +136,11 @@ type Message struct {
 	// Position is where the message stands in a stream that is read in order; nil
 	// where the source gives no such promise.
 	Position *Position
-	// State is what the transaction that stores the message stores with it, beside
+	// State is what the transaction that stores the message stores with it, next to
 	// its position.
 	State []Write
 	// Ref is enough to acknowledge the message after a restart, where the broker has
-	// such a thing: nil where only a redelivery can be acknowledged.
+	// that thing: nil where only a redelivery can be acknowledged.
 	Ref []byte
 	// Handle is the adapter's own, for this connection.
 	Handle any
@@ -171,7 +183,7 @@ type State interface {
 	// All is Load without those records that cannot be read: the transaction that
 	// uses them says so.
 	All(prefix string) map[string][]byte
-	// Update makes changes at once, in a transaction of their own: for what a broker
+	// Update makes changes at once, in a separate transaction: for what a broker
 	// says outside of a message, such as the end of an MQTT session.
 	Update(ctx context.Context, ws []Write) error
 }
@@ -187,6 +199,7 @@ type Reason struct {
 	LastError  string
 	FirstAt    time.Time // zero when it was never tried
 	LastAt     time.Time
+	History    []Attempt // the newest attempts, in their order
 	TraceID    string
 	// BodyBytes is how long the body was, when only its beginning is sent; else 0.
 	BodyBytes int
@@ -198,7 +211,7 @@ type Health struct {
 	Detail string // why not; no credentials
 }
 
-// Caps is what a source or sink promises. docs/BRIDGE.md has the table.
+// Caps is what a source or sink promises. docs/reference/bridge.md has the table.
 type Caps struct {
 	// Promise is what the thread gets: ExactlyOnce or AtLeastOnce, and Condition
 	// when that depends on something, such as "with message ids".
@@ -222,3 +235,32 @@ const (
 	ExactlyOnce = "exactly once"
 	AtLeastOnce = "at least once"
 )
+
+// Sink is one queue of a broker that events are published to. Its methods are
+// called by one goroutine at a time, except for Health.
+type Sink interface {
+	// Connect connects, and returns the id of the last event that the broker has for
+	// certain in the order of the ids; 0 when there is none, or when the broker does
+	// not tell. The publisher continues behind the greater of that and its consumer's
+	// progress. The error names the queue.
+	Connect(ctx context.Context) (last int64, err error)
+
+	// Publish sends the messages in their order and returns nil once the broker has
+	// confirmed all of them. After an error none, some or all may be there:
+	// the publisher connects again and sends again what Connect does not tell of.
+	Publish(ctx context.Context, ms []Outgoing) error
+
+	Health(ctx context.Context) Health
+	Capabilities() Caps
+	Close() error
+}
+
+// Outgoing is one event on its way out.
+type Outgoing struct {
+	Event   int64  // the event's id
+	ID      string // "THREAD:EVENT", the same whenever it is sent
+	Queue   string // topic, subject, stream or routing key
+	Key     string // "" for none
+	Headers map[string]string
+	Body    []byte
+}

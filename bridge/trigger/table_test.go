@@ -106,7 +106,7 @@ const originalCases = `
 89 bindings_queue_executor one_adapter_per_connection: TestConnectsOnce
 `
 
-// properties are those of the seed, each with its test of at least 100 cases.
+// properties are the properties of the seed, each with its test of at least 100 cases.
 const properties = `
 1 adapters behave alike: TestPropertyStored
 2 envelope completeness: TestPropertyEnvelope
@@ -118,10 +118,10 @@ const properties = `
 8 context: TestPropertyParsers
 9 routing: TestPropertyStored
 10 governance: TestPropertyStored
-11 ack policy: TestPropertyHandled
+11 ack policy: TestPropertyInFlight
 12 retries: TestPropertyDelays
 13 exhausted: TestPropertyHandled
-14 retry history: TestPropertyHandled
+14 retry history: TestPropertyInFlight
 15 idempotency: TestPropertyStored
 16 window: TestPropertyWindow
 17 dedup count: TestPropertyStored
@@ -131,7 +131,7 @@ const properties = `
 21 stages logged: TestPropertyStored
 22 health: TestPropertyLifecycle
 23 credentials: TestPropertyRedact
-24 graceful stop: TestPropertyLifecycle
+24 graceful stop: TestPropertyInFlight
 `
 
 // TestOriginalCases: every case and every property has a test that is there.
@@ -217,13 +217,14 @@ func TestMetrics(t *testing.T) {
 	r.start()
 	r.send("a", `{}`)
 	r.acked(1)
+	r.until("the end of the intake", func() bool { return r.tr.Health(t.Context()).ActiveWorkers == 0 })
 	var out strings.Builder
 	if _, err := r.tr.Metrics().WriteTo(&out); err != nil {
 		t.Fatal(err)
 	}
 	r.stop()
 	for _, want := range []string{`queue_messages_consumed_total{queue="q",status="stored"} 1`, `queue_processing_duration_seconds_count{queue="q"} 1`,
-		`queue_processing_duration_seconds_bucket{queue="q",le="+Inf"} 1`, `queue_active_workers{queue="q"} 1`, `queue_dedup_hits_total{queue="q"} 0`, `queue_retries_total{queue="q"} 0`} {
+		`queue_processing_duration_seconds_bucket{queue="q",le="+Inf"} 1`, `queue_active_workers{queue="q"} 0`, `queue_workers{queue="q"} 1`, `queue_model_calls_total{queue="q"} 0`, `queue_dedup_hits_total{queue="q"} 0`, `queue_retries_total{queue="q"} 0`} {
 		if !strings.Contains(out.String(), want+"\n") {
 			t.Errorf("no %s in\n%s", want, &out)
 		}

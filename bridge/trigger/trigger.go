@@ -1,3 +1,20 @@
+// Package trigger turns messages of a queue into events of a thread (docs/reference/bridge.md
+// and docs/spec/triggers.md). It is internal to this program and makes no promise
+// to library users.
+//
+// A message becomes an event in the same transaction that stores where it came
+// from: its position in a stream, or its key. Only then is the broker told. So a
+// process that is killed at any moment stores every message once: before the
+// commit the broker delivers it again, and after it the position or the key is
+// known.
+//
+// A trigger stores; subscriptions deliver. Who runs a handler, how often it is
+// tried and what becomes of an event that it cannot handle is the business of
+// consumers. A trigger that settles when an event is handled reads that from the
+// thread, and so does not care who ran the handler.
+//
+// The brokers are packages of the module thread/bridge, which implement Source and
+// Sink.
 package trigger
 
 import (
@@ -5,11 +22,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"thread/engine"
-	"thread/internal/watch"
 )
 
 // Trigger takes messages from one source into one thread. Start it once; Stop ends
@@ -22,7 +40,10 @@ type Trigger struct {
 	now      func() time.Time
 	onStored func(source string, subscribed bool)
 	drain    time.Duration
+	stuck    func(ctx context.Context, consumer string, id int64) (string, error)
+	alive    func(ctx context.Context, consumer string) (bool, error)
 	governor Governor
+	trace    func(m *Message, traceparent string) (own string, stored func(event int64))
 	mapping  mapping
 	metrics  *Metrics
 	state    *state
@@ -36,22 +57,27 @@ type Trigger struct {
 	subscribed bool    // at the latest commit
 	backlog    backlog
 	doubts     doubts
+	parking    parking
+	parkMost   int
+	giveUp     time.Duration
+	stuckWait  int // ticks until Options.Stuck is asked again
+	stopping   <-chan struct{}
 	tickEvery  time.Duration // of the loop
 	keptBack   time.Duration // see doubts
 
 	mu      sync.Mutex
 	running bool
 	paused  bool
-	full    bool  // of max_backlog
-	wrong   error // what keeps messages from being stored or settled now
+	full    bool // of max_backlog
 	stop    context.CancelFunc
 	halt    context.CancelFunc // of the Consume that waits
 	ended   chan struct{}
 	result  error
 	changed chan struct{}
+	beat    atomic.Int64 // when the loop came round, in nanoseconds since 1970
 }
 
-// Options are what a trigger needs beside its configuration. Zero values stand for
+// Options are what a trigger needs next to its configuration. Zero values stand for
 // the defaults.
 type Options struct {
 	Log *slog.Logger // its texts are redacted
@@ -59,8 +85,19 @@ type Options struct {
 	// OnStored is told, after a commit, the source of the last event stored, and
 	// whether there are subscriptions, so that handlers may have to be started.
 	OnStored func(source string, subscribed bool)
-	Drain    time.Duration // how long Stop waits for what is being handled, 30 s by default
-	Governor Governor      // in place of that of the configuration
+	Drain    time.Duration // how long Stop waits for handlers that run, 30 s by default
+	Governor Governor      // in place of the configuration's
+	Tree     *os.File      // locked, inherited by the program of Governance.Command; may be nil
+	// Trace is called with each message and its header traceparent, "" for none. It returns
+	// the header that the event has in its place, and what is called once the event is stored.
+	// Nil: the event has the header of the message.
+	Trace func(m *Message, traceparent string) (own string, stored func(event int64))
+	// Stuck says why no process works on an event of the consumer whose outcome
+	// counts, "" when one does or will. Nil: not asked.
+	Stuck func(ctx context.Context, consumer string, id int64) (string, error)
+	// Alive says whether a process works for that consumer: without one a delivery that
+	// has begun is not being handled. Nil: it is.
+	Alive func(ctx context.Context, consumer string) (bool, error)
 }
 
 // Errors of Start and Stop.
@@ -98,14 +135,14 @@ func New(t *engine.Thread, src Source, c Config, o Options) (*Trigger, error) {
 	g := o.Governor
 	if g == nil {
 		var err error
-		if g, err = newGovernor(&c.Governance); err != nil {
+		if g, err = newGovernor(&c.Governance, c.Concurrency, o.Tree); err != nil {
 			return nil, err
 		}
 	}
 	m, _ := compileMap(c.Map) // Validate has tried it
 	return &Trigger{cfg: c, th: t, src: src, log: slog.New(RedactHandler{o.Log.Handler()}).With("trigger", c.Name, "queue", c.Queue),
-		now: o.Now, onStored: o.OnStored, drain: o.Drain, governor: g, mapping: m, metrics: newMetrics(c.Queue),
-		state: newState(t, &c), tickEvery: tickEvery, keptBack: keptBack, changed: make(chan struct{})}, nil
+		now: o.Now, onStored: o.OnStored, drain: o.Drain, stuck: o.Stuck, alive: o.Alive, governor: g, trace: o.Trace, mapping: m, metrics: newMetrics(c.Queue),
+		state: newState(t, &c), tickEvery: tickEvery, keptBack: keptBack, parkMost: parkedAtMost, giveUp: giveUpAfter, changed: make(chan struct{})}, nil
 }
 
 // Start connects and begins to take messages. It returns ErrRunning, and a
@@ -120,30 +157,33 @@ func (t *Trigger) Start(ctx context.Context) error {
 		return &ConnectionError{t.cfg.Queue, err}
 	}
 	t.deliveries = newDeliveries(t.src.Capabilities().Positions)
-	if err := t.reload(ctx); err != nil {
+	if err := errors.Join(t.reload(ctx), t.loadParked(ctx)); err != nil {
 		return errors.Join(err, t.src.Close())
 	}
 	control, err := readControl(ctx, t.th, t.cfg.Name)
 	if err != nil {
 		return errors.Join(err, t.src.Close())
 	}
-	w, err := watch.New(t.th.Dir())
+	w, err := t.th.Watch()
 	if err != nil {
 		return errors.Join(err, t.src.Close())
 	}
-	t.paused, t.running, t.full, t.result, t.wrong = control.Paused, true, false, nil, nil
+	t.paused, t.running, t.full, t.result = control.Paused, true, false, nil
+	t.metrics.set(func(m *Metrics) { m.wrong = [troubles]wrong{} })
 	t.backlog, t.doubts = backlog{}, doubts{}
 	t.ended = make(chan struct{})
+	t.beats()
 	loop, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t.stop = stop
-	t.metrics.set(func(m *Metrics) { m.workers = t.cfg.Concurrency })
+	t.stop, t.stopping = stop, loop.Done()
+	t.metrics.set(func(m *Metrics) { m.workers, m.busy = t.cfg.Concurrency, 0 })
 	go t.run(loop, w)
 	t.log.Info("started", "workers", t.cfg.Concurrency, "settle", t.cfg.Settle, "waiting", len(t.open), "paused", t.paused)
 	return nil
 }
 
-// Stop ends the taking of messages, waits for what is being handled, for as long as
-// Options.Drain says, and closes the source. It returns ErrNotRunning, or why the
+// Stop ends the taking of messages, waits for handlers that run, for as long as
+// Options.Drain says, and closes the source. An event that no handler has begun stays in
+// the thread, and its message with the broker. Stop returns ErrNotRunning, or why the
 // trigger ended before.
 func (t *Trigger) Stop() error {
 	t.mu.Lock()
@@ -166,6 +206,20 @@ func (t *Trigger) Stop() error {
 	return t.result
 }
 
+// Beat is when the loop has last come round, or begun a step of its work; the present
+// while the trigger does not run. The loop comes round each second, and a step that fails
+// is tried again within 30 s: when the beat is much older, a call hangs.
+func (t *Trigger) Beat() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.running {
+		return time.Now()
+	}
+	return time.Unix(0, t.beat.Load())
+}
+
+func (t *Trigger) beats() { t.beat.Store(time.Now().UnixNano()) }
+
 // Ended returns a channel that is closed when the trigger has ended.
 func (t *Trigger) Ended() <-chan struct{} {
 	t.mu.Lock()
@@ -186,10 +240,4 @@ func (t *Trigger) Changed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.changed
-}
-
-func (t *Trigger) trouble(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wrong = err
 }

@@ -30,6 +30,7 @@ func useAhead(ts *testscript.TestScript, neg bool, args []string) {
 	_, err = t.Push(ctx, event.Draft{Source: "s", Type: "t", Content: "first", DedupeKey: "k"})
 	ts.Check(err)
 	feed := t.Feed("c", engine.Policy{Limit: 1, MaxAttempts: 5, Backoff: func(int64) time.Duration { return time.Minute }})
+	defer feed.Close()
 	_, err = feed.Next(ctx, nil)
 	ts.Check(err)
 	_, err = feed.Settle(ctx, engine.Result{Verdict: engine.Failed, ExitCode: 1, Error: "exit 1"})

@@ -80,7 +80,7 @@ func TestExamples(t *testing.T) {
 // goal is one of examples/README.md: how many commands it says, they, and what they print.
 var goal = regexp.MustCompile("(?ms)^### ([^\n]+): ([0-9]+) commands\n\n(?:[^`#][^\n]*\n\n)?```sh\n(.*?)^```\n\n```\n(.*?)^```$")
 
-// TestGoals runs the commands of examples/README.md, which begin beside a clone, and
+// TestGoals runs the commands of examples/README.md, which begin next to a clone, and
 // counts them.
 func TestGoals(t *testing.T) {
 	page, err := os.ReadFile("../../examples/README.md")
@@ -118,7 +118,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// commands counts those of a script: its lines, but for what goes on from the line
+// commands counts the commands of a script: its lines, except for what continues from the line
 // before, and here documents.
 func commands(script string) (n int) {
 	here, goesOn := false, false

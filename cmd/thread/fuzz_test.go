@@ -110,7 +110,7 @@ func FuzzArgs(f *testing.F) {
 			t.Skip() // it could write elsewhere
 		}
 		if strings.Contains(text, "-f") || strings.Contains(text, "rate") {
-			t.Skip() // it could go on for ever
+			t.Skip() // it could continue for ever
 		}
 		var stdout, stderr bytes.Buffer
 		code := whole.Run(args, strings.NewReader(stdin), &stdout, &stderr)

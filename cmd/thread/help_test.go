@@ -96,3 +96,27 @@ func TestHelpFits(t *testing.T) {
 		}
 	}
 }
+
+// TestTopics: every command has a topic of at most eight lines, and fifteen are for every day.
+func TestTopics(t *testing.T) {
+	everyday := 0
+	for _, topic := range whole.Topics() {
+		lines := map[string]bool{}
+		for _, e := range topic.Entries {
+			first, _, _ := strings.Cut(e.Name, " ")
+			lines[first] = true
+			if e.Topic == "" {
+				t.Errorf("%s has no topic", e.Name)
+			}
+		}
+		if len(lines) > 8 {
+			t.Errorf("%s: %d commands", topic.Title, len(lines))
+		}
+		if topic.Everyday {
+			everyday += len(lines)
+		}
+	}
+	if everyday != 15 {
+		t.Errorf("%d everyday commands", everyday)
+	}
+}

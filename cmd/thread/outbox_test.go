@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,7 @@ import (
 	"testing"
 )
 
-// shell runs a script in a directory of its own and returns what it prints.
+// shell runs a script in a separate directory and returns what it prints.
 func shell(t *testing.T, script string) string {
 	t.Helper()
 	if _, err := exec.LookPath("sh"); err != nil {
@@ -29,9 +30,9 @@ func shell(t *testing.T, script string) string {
 	return string(out)
 }
 
-// TestOutboxTour types in what docs/OUTBOX.md says. O-09, O-13: it is delivered.
+// TestOutboxTour types in what docs/reference/outbox.md says. O-09, O-13: it is delivered.
 func TestOutboxTour(t *testing.T) {
-	text, err := os.ReadFile("../../docs/OUTBOX.md")
+	text, err := os.ReadFile("../../docs/reference/outbox.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,5 +100,34 @@ func TestOutboxExample(t *testing.T) {
 	}
 	if n := strings.Count(out, "answered evt_1"); n != 1 {
 		t.Errorf("evt_1 was answered %d times", n)
+	}
+}
+
+// O-08, O-09: the run of a relay that was killed is ended by the next relay, and its
+// receipt names that run.
+func TestOutboxKilledRelayEndsItsRun(t *testing.T) {
+	out := shell(t, `thread init inbox >&2
+thread outbox config --thread inbox --backoff 1ms >&2
+thread outbox add --thread inbox --message '{"event_id":"evt_1","event_type":"comment.replied","thread_id":1,"comment_id":2,"actor_user_id":12,"target_user_id":5,"target_user_type":"agent"}' >&2
+thread outbox relay --thread inbox --once -- sh -c 'kill -9 $PPID; exec sleep 600' >&2 || true
+thread outbox relay --thread inbox --once -- true >&2
+thread run list --thread inbox --status failed --json
+thread outbox list --thread inbox --event-id evt_1 --json`)
+	var run struct {
+		ID        string `json:"id"`
+		ErrorCode string `json:"error_code"`
+	}
+	var record struct {
+		Receipts []struct {
+			RunID    *string `json:"run_id"`
+			ExitCode int64   `json:"exit_code"`
+		} `json:"receipts"`
+	}
+	d := json.NewDecoder(strings.NewReader(out))
+	if err := errors.Join(d.Decode(&run), d.Decode(&record)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(record.Receipts) == 0 || record.Receipts[0].RunID == nil || *record.Receipts[0].RunID != run.ID || record.Receipts[0].ExitCode != -1 || run.ErrorCode != "worker_recovery_failed" {
+		t.Errorf("got %s", out)
 	}
 }

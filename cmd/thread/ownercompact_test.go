@@ -48,7 +48,7 @@ func TestCompactByAnother(t *testing.T) {
 		for _, verb := range [][]string{{"compact"}, {"prune", "--keep-last", "1", "--force"}} {
 			t.Run(verb[0]+" by "+tc.name, func(t *testing.T) {
 				a := newAccounts(t)
-				push := func() { // starts nothing, which would go on beside what follows
+				push := func() { // starts nothing, which would continue next to what follows
 					a.Helper()
 					cmd := a.command(nobody, a.push(a.thread)...)
 					cmd.Env = append(cmd.Env, "THREAD_DISPATCH=none")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// programs puts the programs beside thread that keep runs, messages and mirrors.
+// programs puts the programs next to thread that keep runs, messages and mirrors.
 func (a *accounts) programs() {
 	a.Helper()
 	for _, name := range []string{"thread-history", "thread-outbox", "thread-sqlite"} {
@@ -46,7 +46,7 @@ func TestHistoryByRoot(t *testing.T) {
 	a.quiet(root, append([]string{"history", "rebuild"}, in...)...)
 	to := filepath.Join(a.dir, "copy.db")
 	a.quiet(root, append([]string{"history", "mirror", "--to", to}, in...)...)
-	// The owner goes on.
+	// The owner continues.
 	a.quiet(nobody, append([]string{"message", "add", "--session", "S", "--role", "user", "--content", "hi"}, in...)...)
 	a.quiet(nobody, append([]string{"run", "beat", "R"}, in...)...)
 	a.quiet(nobody, append([]string{"run", "end", "R", "--status", "completed"}, in...)...)
@@ -65,7 +65,7 @@ func TestHistoryByRoot(t *testing.T) {
 }
 
 // What a thread says is done, as its owner only: the handler of its outbox, and the
-// places of its mirrors. Root is no exception, as those who write the thread would get
+// places of its mirrors. Root is not an exception, as those who write the thread would get
 // its rights.
 func TestHistoryChosenByOwner(t *testing.T) {
 	a := newAccounts(t)

@@ -33,15 +33,15 @@ var whole = cli.NewProgram("thread", core.Verbs, outbox.Verbs, sqlite.Verbs, his
 
 func allVerbs() (all []*cli.Verb) {
 	for i := range whole.Entries {
-		if whole.Entries[i].Build != nil { // not of thread-bridge, which is in a module of its own
-			all = append(all, whole.Entries[i].Build())
+		if whole.Entries[i].Verb != nil { // not of thread-bridge, which is in a separate module
+			all = append(all, whole.Entries[i].Verb)
 		}
 	}
 	return all
 }
 
 // bundledEnv makes the transcripts play on the single file that has every verb, in
-// place of the programs beside each other.
+// place of the programs next to each other.
 const bundledEnv = "THREAD_TEST_BUNDLED"
 
 func TestMain(m *testing.M) {
@@ -52,6 +52,7 @@ func TestMain(m *testing.M) {
 			}
 			cli.Main("thread", core.Verbs)
 		},
+		"await-rest":     func() { awaitRest(os.Args[1]) },
 		"thread-history": func() { cli.Main("thread-history", history.Verbs) },
 		"thread-sqlite":  func() { cli.Main("thread-sqlite", sqlite.Verbs) },
 		"thread-serve":   func() { cli.Main("thread-serve", serve.Verbs) },
@@ -116,8 +117,11 @@ func TestScripts(t *testing.T) {
 			return os.MkdirAll(filepath.Join(env.WorkDir, "home"), 0o700)
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "mount" { // a file system of its own can be mounted
+			if cond == "mount" { // a separate file system can be mounted
 				return exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "none", os.TempDir()).Run() == nil, nil
+			}
+			if cond == "directory" { // lines about the files of a thread
+				return true, nil
 			}
 			if cond == "bundled" {
 				return os.Getenv(bundledEnv) != "", nil
@@ -128,11 +132,11 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// awaitRest waits until nobody supervises a thread in dir any more, so that it can be
+// awaitRest waits until no process supervises a thread in dir any more, so that it can be
 // deleted.
 func awaitRest(dir string) {
 	for end := time.Now().Add(time.Minute); atWork(dir) && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond) // nobody tells of the end of others' processes
+		time.Sleep(5 * time.Millisecond) // nothing tells of the end of others' processes
 	}
 }
 

@@ -8,11 +8,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"thread/engine"
-	"thread/filter"
-	"thread/internal/dispatch"
+	"thread/internal/address"
+	"thread/internal/similar"
+	"thread/internal/target"
 )
 
 // API answers requests. Make one with New.
@@ -21,20 +22,27 @@ type API struct {
 	partTime time.Duration
 	mux      *http.ServeMux
 	large    chan struct{} // one place for each body of which a long part is in memory
+	repeats  repeats
 }
 
-// New returns the API of host. Each 64 KiB of a body have partTime to come.
-func New(host Host, partTime time.Duration) *API {
-	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce)}
+// New returns the API of host. Each 64 KiB of a body have partTime to come. The journal,
+// nil for none, keeps the answers of requests with a key over a restart.
+func New(host Host, partTime time.Duration, journal Journal) *API {
+	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), repeats: repeats{now: time.Now}}
+	a.repeats.load(journal)
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.method+" "+r.path, func(rw http.ResponseWriter, q *http.Request) {
-			_, err := url.ParseQuery(q.URL.RawQuery)
-			if err != nil { // what cannot be read of it, as a filter with a %, must not be left out
-				err = badRequest("the query cannot be decoded")
-			} else {
-				err = r.answer(rw, q)
+			err := checkQuery(q, r.query)
+			if err == nil && r.method != http.MethodGet {
+				err = a.refuseHistory(q)
 			}
-			if err != nil {
+			if err == nil {
+				err = a.answer(r, rw, q)
+			}
+			if r.method != http.MethodGet {
+				host.Audit(q, r.path, err)
+			}
+			if err != nil && !errors.Is(err, errGone) {
 				Refuse(rw, err)
 			}
 		})
@@ -42,55 +50,135 @@ func New(host Host, partTime time.Duration) *API {
 	return a
 }
 
+// answer answers a request by its route, and one that is sent again as before. Pushes
+// have dedupe keys for that, which last.
+func (a *API) answer(r route, rw http.ResponseWriter, q *http.Request) error {
+	if r.method != http.MethodPost || r.path == pushPath {
+		return r.answer(rw, q)
+	}
+	return a.repeats.once(a, rw, q, r.answer)
+}
+
 // route is a path that is answered, as the description names it.
 type route struct {
 	method, path string
+	need         Rights
 	answer       func(rw http.ResponseWriter, q *http.Request) error
+	query        []string // the parameters that are known
 }
+
+const pushPath = "/threads/{name}/events"
 
 func (a *API) routes() []route {
-	return []route{
-		{"GET", descriptionPath, a.describe},
-		{"GET", "/threads/{name}/events", a.events},
-		{"POST", "/threads/{name}/events", a.push},
-		{"POST", "/threads/{name}/consumers/{consumer}/next", a.next},
-		{"POST", "/threads/{name}/consumers/{consumer}/ack", a.ack},
-		{"POST", "/threads/{name}/consumers/{consumer}/retry", a.retry},
-		{"POST", "/threads/{name}/consumers/{consumer}/extend", a.extend},
-		{"POST", "/threads/{name}/consumers/{consumer}/pause", a.pause},
-		{"POST", "/threads/{name}/consumers/{consumer}/resume", a.resume},
-	}
+	const consumer = "/threads/{name}/consumers/{consumer}"
+	return slices.Concat([]route{
+		{"GET", DescriptionPath, None, a.describe, nil},
+		{"GET", "/threads/{name}/events", Read, a.events, []string{"after", "limit", "filter"}},
+		{"POST", pushPath, Push, a.push, []string{"dedupe_window"}},
+		{"POST", consumer + "/next", Write, a.next, nil},
+		{"POST", consumer + "/ack", Write, a.ack, nil},
+		{"POST", consumer + "/retry", Write, a.retry, nil},
+		{"POST", consumer + "/extend", Write, a.extend, nil},
+		{"POST", consumer + "/pause", Admin, a.pause, nil},
+		{"POST", consumer + "/resume", Admin, a.resume, nil},
+	}, a.stateRoutes(), a.historyRoutes())
 }
 
-// ServeHTTP answers a request that Needs has a name for, by somebody who has the rights.
-func (a *API) ServeHTTP(rw http.ResponseWriter, q *http.Request) { a.mux.ServeHTTP(rw, q) }
+// checkQuery refuses a query that cannot be decoded, as a filter with a %, and one with
+// other parameters than known: left out, either would change the answer.
+func checkQuery(q *http.Request, known []string) error {
+	query, err := url.ParseQuery(q.URL.RawQuery)
+	if err != nil {
+		return badRequest("the query cannot be decoded")
+	}
+	if text := similar.UnknownParameter(query, known); text != "" {
+		return badRequest("%s", text)
+	}
+	return nil
+}
 
-const descriptionPath = "/openapi.json"
+// refuseHistory refuses to change a thread that is the history of another one: all that is
+// in it is written by runs, sessions and messages.
+func (a *API) refuseHistory(q *http.Request) error {
+	t, err := a.host.Thread(q.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	if of := address.Of(t.Dir(), target.HistoryOf); of != "" {
+		return &Error{http.StatusForbidden, fmt.Sprintf("%s is the history of %s, which only runs, sessions and messages change", t.Dir(), of)}
+	}
+	return nil
+}
+
+// ServeHTTP answers a request that Needs has a name for, by a client that has the rights.
+func (a *API) ServeHTTP(rw http.ResponseWriter, q *http.Request) {
+	refusal, pattern := a.mux.Handler(q)
+	if pattern != "" {
+		a.mux.ServeHTTP(rw, q)
+		return
+	}
+	// What refuses is of net/http: its status and headers count, its text is not JSON.
+	out := &muted{header: rw.Header(), status: http.StatusOK}
+	refusal.ServeHTTP(out, q)
+	if out.status < http.StatusBadRequest {
+		rw.WriteHeader(out.status) // a redirection to the clean path
+		return
+	}
+	Refuse(rw, &Error{out.status, fmt.Sprintf("%s %s is not described in %s", q.Method, q.URL.Path, DescriptionPath)})
+}
+
+// muted is an answer without a body.
+type muted struct {
+	header http.Header
+	status int
+}
+
+func (m *muted) Header() http.Header         { return m.header }
+func (m *muted) Write(p []byte) (int, error) { return len(p), nil }
+func (m *muted) WriteHeader(status int)      { m.status = status }
+
+// DescriptionPath is where the description of the API is.
+const DescriptionPath = "/openapi.json"
 
 // Needs returns which rights a request needs. It reports false for one that is not for
-// the API: GET of the events is a page, too, so with pages it is for the API when it
-// has a token or asks for JSON or a stream.
+// the API. What is read is a page, too, so with pages a GET is for the API when it has a
+// token or asks for JSON or a stream.
 func Needs(q *http.Request, pages bool) (Rights, bool) {
-	if q.URL.Path == descriptionPath {
+	if q.URL.Path == DescriptionPath {
 		return None, true
 	}
-	segments := strings.Split(strings.TrimPrefix(q.URL.EscapedPath(), "/"), "/")
-	read := q.Method == http.MethodGet || q.Method == http.MethodHead
-	switch {
-	case segments[0] != "threads":
-	case len(segments) == 3 && segments[2] == "events":
-		if read {
-			return Read, !pages || q.Header.Get("Authorization") != "" || accepts(q, "application/json") || accepts(q, eventStream)
-		}
-		return Write, true
-	case len(segments) == 5 && segments[2] == "consumers":
-		if segments[4] == "pause" || segments[4] == "resume" {
-			return Admin, true
-		}
+	method := q.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if pages && strings.HasSuffix(q.URL.Path, ".json") {
+		return None, false
+	}
+	needs, known := needsOf()
+	probe := &http.Request{Method: method, URL: q.URL, Host: q.Host}
+	_, pattern := needs.Handler(probe)
+	if need, ok := known[pattern]; ok {
+		asks := q.Header.Get("Authorization") != "" || accepts(q, "application/json") || accepts(q, eventStream)
+		return need, method != http.MethodGet || !pages || asks
+	}
+	// Other methods and paths next to those are refused by the API, too.
+	segments := strings.Split(q.URL.EscapedPath(), "/")
+	if method != http.MethodGet && len(segments) > 3 && segments[1] == "threads" && slices.Contains([]string{"events", "consumers", "dead", "schedules", "runs", "sessions"}, segments[3]) {
 		return Write, true
 	}
 	return None, false
 }
+
+// needsOf returns what finds the route of a request, and what each needs.
+var needsOf = sync.OnceValues(func() (*http.ServeMux, map[string]Rights) {
+	mux, known := http.NewServeMux(), map[string]Rights{}
+	for _, r := range (&API{}).routes() {
+		pattern := r.method + " " + r.path
+		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+		known[pattern] = r.need
+	}
+	return mux, known
+})
 
 const eventStream = "text/event-stream"
 
@@ -107,63 +195,21 @@ func accepts(q *http.Request, typ string) bool {
 	return false
 }
 
+// Description returns the description of the API.
+func Description() []byte { return description }
+
 func (a *API) describe(rw http.ResponseWriter, _ *http.Request) error {
 	rw.Header().Set("Content-Type", "application/json")
 	_, _ = rw.Write(description) // who asked may be gone
 	return nil
 }
 
-// Error is a refusal: the status, and a reason.
-type Error struct {
-	Status int
-	Reason string
-}
-
-func (e *Error) Error() string { return e.Reason }
-
-func badRequest(format string, args ...any) error {
-	return &Error{http.StatusBadRequest, fmt.Sprintf(format, args...)}
-}
-
-// statusOf returns the status for an error.
-func statusOf(err error) int {
-	var refused *Error
-	var bad *filter.Error
-	var tooLong *http.MaxBytesError
-	var leased *engine.LeasedError
-	switch {
-	case errors.As(err, &refused):
-		return refused.Status
-	case errors.As(err, &tooLong):
-		return http.StatusRequestEntityTooLarge
-	case errors.As(err, &bad), errors.Is(err, filter.ErrRuntime), errors.Is(err, engine.ErrInvalid):
-		return http.StatusBadRequest
-	case errors.Is(err, engine.ErrNoSubscription), errors.Is(err, engine.ErrNotThread):
-		return http.StatusNotFound
-	case errors.As(err, &leased), errors.Is(err, engine.ErrStale), errors.Is(err, engine.ErrNotPull), errors.Is(err, engine.ErrPaused), errors.Is(err, engine.ErrOut), errors.Is(err, dispatch.ErrHandled):
-		return http.StatusConflict
-	case errors.Is(err, engine.ErrBusy):
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
-}
-
-// Refuse answers with an error. The rest of the request is not waited for, so the
-// connection ends.
-func Refuse(rw http.ResponseWriter, err error) {
-	status := statusOf(err)
-	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
-		rw.Header().Set("Retry-After", "1")
-	}
-	rw.Header().Set("Connection", "close")
-	_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
-	putJSON(rw, status, struct {
-		Error string `json:"error"`
-	}{err.Error()})
-}
-
 func putJSON(rw http.ResponseWriter, status int, data any) {
 	rw.Header().Set("Content-Type", "application/json")
+	put(rw, status, data)
+}
+
+func put(rw http.ResponseWriter, status int, data any) {
 	rw.WriteHeader(status)
 	e := json.NewEncoder(rw)
 	e.SetEscapeHTML(false)

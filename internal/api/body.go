@@ -10,9 +10,13 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
 	"thread/event"
+	"thread/internal/similar"
 )
 
 const (
@@ -24,13 +28,13 @@ const (
 	partBytes     = 64 << 10 // of a body, that come in their time or the client is too slow
 )
 
-// timedBody is the body of a request, of at most so many bytes, each part of which has
+// timedBody is the body of a request, of at most that many bytes, each part of which has
 // its time to come.
 type timedBody struct {
 	io.Reader
 	control *http.ResponseController
 	time    time.Duration
-	left    int // until it begins anew
+	left    int // until it begins again
 }
 
 func (a *API) body(rw http.ResponseWriter, q *http.Request, most int64) *timedBody {
@@ -63,7 +67,7 @@ func unread(err error) error {
 }
 
 // typeOf returns the type of a body, without its parameters. A page of another site
-// cannot send one of ours without asking first, and nobody answers that.
+// cannot send one of ours without asking first, and nothing answers that.
 func typeOf(q *http.Request) string {
 	typ, _, err := mime.ParseMediaType(q.Header.Get("Content-Type"))
 	if err != nil {
@@ -90,6 +94,9 @@ func (a *API) decode(rw http.ResponseWriter, q *http.Request, data any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(data); err != nil {
+		if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
+			return badRequest("%s", similar.Unknown("member", strings.Trim(name, `"`), membersOf(data)))
+		}
 		return badRequest("the body is not what is asked for: %v", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
@@ -98,12 +105,22 @@ func (a *API) decode(rw http.ResponseWriter, q *http.Request, data any) error {
 	return nil
 }
 
+// membersOf returns the members that data, a pointer to a struct, takes.
+func membersOf(data any) (names []string) {
+	typ := reflect.TypeOf(data).Elem()
+	for i := range typ.NumField() {
+		names = append(names, typ.Field(i).Tag.Get("json"))
+	}
+	return names
+}
+
 // batch reads the events of a push.
 type batch struct {
 	from     io.Reader
 	large    chan struct{}
-	single   bool // the body is one event, over any number of lines
-	replaced int  // how much text was not valid
+	single   bool   // the body is one event, over any number of lines
+	replaced int    // how much text was not valid
+	key      string // the dedupe key of what has none, with the number of the line in a batch
 }
 
 // drafts yields the events in order. The first error ends it.
@@ -173,5 +190,11 @@ func (b *batch) line(text []byte, n int, yield func(event.Draft, error) bool) bo
 		err = badRequest("line %d: %v", n, err)
 	}
 	b.replaced += replaced
+	if b.key != "" && d.DedupeKey == "" {
+		d.DedupeKey = b.key
+		if !b.single {
+			d.DedupeKey += "#" + strconv.Itoa(n)
+		}
+	}
 	return yield(d, err) && err == nil
 }

@@ -80,12 +80,16 @@ func (a *API) next(rw http.ResponseWriter, q *http.Request) error {
 		return err
 	}
 	if len(l.Events) == 0 {
+		if q.Context().Err() != nil {
+			return errGone
+		}
 		rw.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	if err := writeLease(rw, &l); err != nil && !o.Ack {
-		// Nobody got them. When that fails, too, they come again after the lease.
+		// No process got them. When that fails, too, they are redelivered after the lease.
 		_, _ = t.Engine().SettleDelivery(context.WithoutCancel(q.Context()), consumer, l.Number(), engine.Result{Verdict: engine.Returned})
+		return errGone
 	}
 	return nil
 }
@@ -96,7 +100,7 @@ func (a *API) await(q *http.Request, t Thread, consumer string, o engine.NextOpt
 	waits, ctx := false, q.Context()
 	for {
 		changed := t.Changed() // before the look: a change during it leads to another one
-		// What is begun is brought to an end: a lease that nobody hears of is lost time.
+		// What is begun is brought to an end: a lease that no process hears of is lost time.
 		l, err = dispatch.TakeNext(context.WithoutCancel(ctx), t.Engine(), consumer, o)
 		left := time.Until(end)
 		if err != nil || len(l.Events) > 0 || left <= 0 || ctx.Err() != nil {
@@ -125,12 +129,12 @@ func (a *API) await(q *http.Request, t Thread, consumer string, o engine.NextOpt
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return engine.Lease{}, nil // nobody is there to get them
+			return engine.Lease{}, errGone
 		}
 	}
 }
 
-// writeLease answers with a delivery, and returns an error when nobody takes it.
+// writeLease answers with a delivery, and returns an error when no process takes it.
 func writeLease(rw http.ResponseWriter, l *engine.Lease) error {
 	rw.Header().Set("Content-Type", "application/json")
 	out := bufio.NewWriterSize(rw, 32<<10)
@@ -168,7 +172,7 @@ func (a *API) ack(rw http.ResponseWriter, q *http.Request) error {
 	})
 }
 
-// retry says that they are not: an attempt is counted, and they come again later.
+// retry says that they are not: an attempt is counted, and they are redelivered later.
 func (a *API) retry(rw http.ResponseWriter, q *http.Request) error {
 	return a.settle(rw, q, func(r *settling) (engine.Result, error) {
 		if r.Lease != "" {

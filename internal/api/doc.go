@@ -1,5 +1,5 @@
 // Package api is what programs use over HTTP: they push events, read them, and take
-// those of consumers without a handler, as thread push, peek, next and ack do. What it
+// deliveries of consumers without a handler, as thread push, peek, next and ack do. What it
 // answers is described in openapi.json, which a test holds against the server. It knows
 // the process that it is in as a Host only.
 //
@@ -29,6 +29,9 @@ type Host interface {
 	Wait(q *http.Request) (release func(), err error)
 	// Behind is told that an event is stored, but not in events.jsonl.
 	Behind(t Thread, err error)
+	// Audit is told of a request that changed something, or was refused to: the path as the
+	// description has it, and the error.
+	Audit(q *http.Request, path string, err error)
 	Done() <-chan struct{} // closed when the process ends
 }
 
@@ -41,15 +44,27 @@ type Thread interface {
 	Gone() <-chan struct{}    // closed when it is not served any more
 }
 
-// Rights are what a client may do. Each includes those before it.
+// Rights are what a client may do.
 type Rights int
 
-// The rights.
+// The rights. Read, Write and Admin include those before them; Push is for pushing alone.
 const (
 	None Rights = iota
 	Read
 	Write // push, and take and settle deliveries
 	Admin // pause and resume, and the forms of the pages
+	Push
 )
 
-func (r Rights) String() string { return [...]string{"none", "read", "write", "admin"}[r] }
+func (r Rights) String() string { return [...]string{"none", "read", "write", "admin", "push"}[r] }
+
+// Include reports whether a client with the rights r may do what needs the right need.
+func (r Rights) Include(need Rights) bool {
+	switch {
+	case need == Push:
+		return r == Push || r >= Write
+	case r == Push:
+		return need == None
+	}
+	return r >= need
+}

@@ -17,11 +17,11 @@ const (
 	firstPiece = 1024                   // ids that are searched at first; then twice as many each time
 	pageEvents = 100
 	maxPage    = 1000
-	pageBytes  = 1 << 20 // of content on one page, but for its last event
+	pageBytes  = 1 << 20 // of content on one page, except for its last event
 )
 
 // events answers with those after an id, oldest first, or with the stream of them. A page
-// ends early when its time or room is over, and says where to go on.
+// ends early when its time or room has ended, and says where to continue.
 func (a *API) events(rw http.ResponseWriter, q *http.Request) error {
 	t, err := a.host.Thread(q.PathValue("name"))
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *page) write(rw http.ResponseWriter) {
 	_ = out.Flush()
 }
 
-// writeEvents writes them with commas between, and returns an error when nobody takes them.
+// writeEvents writes them with commas between, and returns an error when no process takes them.
 func writeEvents(out *bufio.Writer, events []event.Event) (err error) {
 	var buf []byte
 	for i := range events {

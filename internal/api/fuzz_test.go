@@ -80,10 +80,11 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// nobody is a host without threads.
+// no process is a host without threads.
 type nobody struct{ Host }
 
-func (nobody) Thread(string) (Thread, error) { return nil, &Error{http.StatusNotFound, "no"} }
+func (nobody) Audit(*http.Request, string, error) {}
+func (nobody) Thread(string) (Thread, error)      { return nil, &Error{http.StatusNotFound, "no"} }
 
 // FuzzRequest: whatever the path, header and body, a request is answered, by a refusal where
 // there is no thread, and nothing that only pages answer is taken for the API.
@@ -92,7 +93,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add("POST", path, "application/json", "application/json", []byte(`{"delivery":1}`))
 		f.Add("GET", path, "", "text/event-stream;q=1, text/html", []byte(nil))
 	}
-	a := New(nobody{}, time.Second)
+	a := New(nobody{}, time.Second, nil)
 	f.Fuzz(func(t *testing.T, method, path, typ, accept string, text []byte) {
 		q, err := http.NewRequest(method, "http://h"+path, bytes.NewReader(text))
 		if err != nil || q.URL.Host != "h" {
@@ -108,10 +109,10 @@ func FuzzRequest(f *testing.F) {
 		}
 		rw := httptest.NewRecorder()
 		a.ServeHTTP(rw, q)
-		if rw.Code < 300 != (q.URL.Path == descriptionPath && (method == "GET" || method == "" || method == "HEAD")) {
+		if rw.Code < 300 != (q.URL.Path == DescriptionPath && (method == "GET" || method == "" || method == "HEAD")) {
 			t.Fatalf("%s %s: %d", method, path, rw.Code)
 		}
-		if rw.Code >= 400 && q.URL.Path != descriptionPath && need == None {
+		if rw.Code >= 400 && q.URL.Path != DescriptionPath && need == None {
 			t.Fatalf("%s %s needs no right", method, path)
 		}
 		settled := settling{}

@@ -21,7 +21,7 @@ func (a *API) push(rw http.ResponseWriter, q *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b := batch{large: a.large}
+	b := batch{large: a.large, key: q.Header.Get("Idempotency-Key")}
 	switch typeOf(q) {
 	case "application/json":
 		b.single = true
@@ -71,7 +71,7 @@ func (a *API) push(rw http.ResponseWriter, q *http.Request) error {
 	return nil
 }
 
-// wait returns the duration of a member or parameter, from 0 to most; 0 is no bound.
+// wait returns the duration of a member or parameter, from 0 to most; 0 is not a bound.
 func wait(name, text string, most time.Duration) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

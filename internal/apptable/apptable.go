@@ -13,18 +13,25 @@ var (
 	// ErrNoTable is returned for a table that cannot be an outbox: it is not there, or
 	// lacks something.
 	ErrNoTable = errors.New("no such outbox table")
+	// ErrRefused is returned for rows that the database refuses to mark.
+	ErrRefused = errors.New("the database refuses to mark the rows")
+	// ErrPending is the refusal of a database whose triggers leave a row pending.
+	ErrPending = errors.New("a trigger of the table leaves the row pending")
 	// ErrBusy is returned for what passes: locks of others, a server that stops.
 	ErrBusy = errors.New("the database cannot be used now")
 )
 
-// Table is open until Close. The application goes on using it meanwhile.
+// Table is open until Close. The application continues to use it.
 type Table interface {
-	// Pending returns the first rows that are pending, in the order in which they were
-	// inserted, at most limit.
+	// Pending returns the next rows that are pending, in the order in which they were
+	// inserted, at most limit. It continues behind the last row that it returned.
 	Pending(ctx context.Context, limit int) ([]Row, error)
+	// Rewind lets Pending begin at the first row again.
+	Rewind()
 	// Mark gives rows of the last Pending that are still pending their new status, in one
-	// transaction. It returns how many rows it changed.
-	Mark(ctx context.Context, marks []Mark) (int64, error)
+	// transaction. A row that the database refuses to mark keeps its status and holds up no
+	// other: refused[i] is the error of marks[i]. With trial everything is rolled back.
+	Mark(ctx context.Context, marks []Mark, trial bool) (refused []error, err error)
 	Close() error
 }
 

@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,7 +31,7 @@ const (
 	unfinished  = ".backup-unfinished"
 	lockName    = "backup.lock"
 	historyName = "history"
-	momentName  = "copied.json" // bolt.Moment, beside an events.db
+	momentName  = "copied.json" // bolt.Moment, next to an events.db
 )
 
 var (
@@ -49,6 +48,10 @@ type Done struct {
 	Copied  int64  // of them, those that were read from the thread, not from the backup before
 	Digest  string // of the thread in it, as check prints it
 	Removed int    // older backups
+	// History says why the history is not part of the copy: it is damaged. Older backups
+	// are kept then.
+	History error
+	Consumers
 }
 
 // Create writes a backup of the thread directory from into dir, which is made, and
@@ -103,7 +106,7 @@ func Create(ctx context.Context, from, dir string, keep int) (d Done, err error)
 	if err := rename(tmp, d.Dir); err != nil {
 		return d, err
 	}
-	for keep > 0 && len(before) > keep-1 {
+	for keep > 0 && len(before) > keep-1 && d.History == nil {
 		if err := remove(before[0], tmp); err != nil {
 			return d, fmt.Errorf("the backup is written, but an older one was not removed: %w", err)
 		}
@@ -154,7 +157,7 @@ func exists(dir string) (bool, error) {
 	return err == nil, err
 }
 
-// free returns the number of the next backup: above that of all that is in dir, be it a
+// free returns the number of the next backup: above every number in dir, be it a
 // backup or not.
 func free(dir string) (int, error) {
 	number := 1
@@ -188,25 +191,54 @@ func create(ctx context.Context, t *engine.Thread, base, to string) (d Done, err
 	if err != nil {
 		return d, err
 	}
-	from := filepath.Join(t.Dir(), historyName)
-	if has, err := exists(from); err != nil {
+	if d, err = check(ctx, to); err != nil {
 		return d, err
-	} else if has {
-		h, err := engine.Open(from)
-		if err != nil {
-			return d, err
-		}
-		defer h.Close()
-		if base != "" {
-			base = filepath.Join(base, historyName)
-		}
-		if _, err := copyThread(ctx, h, base, filepath.Join(to, historyName)); err != nil {
-			return d, err
+	}
+	d.Copied = copied
+	from := filepath.Join(t.Dir(), historyName)
+	has, err := exists(from)
+	if err != nil || !has {
+		return d, err
+	}
+	into := filepath.Join(to, historyName)
+	if base != "" {
+		base = filepath.Join(base, historyName)
+	}
+	err = copyHistory(ctx, from, base, into)
+	if errors.Is(err, ErrFaults) && base != "" { // perhaps the backup before has them
+		if err = os.RemoveAll(into); err == nil {
+			err = copyHistory(ctx, from, "", into)
 		}
 	}
-	d, err = check(ctx, to)
-	d.Copied = copied
-	return d, err
+	if !damaged(err) {
+		return d, err
+	}
+	d.History = err
+	return d, os.RemoveAll(into)
+}
+
+// damaged reports whether an error is about what was copied, not about the copying.
+func damaged(err error) bool {
+	for _, is := range []error{ErrFaults, store.ErrCorrupt, store.ErrNotDatabase, store.ErrEmpty, store.ErrSQLite} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// copyHistory copies the history of a thread, and checks the copy.
+func copyHistory(ctx context.Context, from, base, to string) error {
+	h, err := engine.Open(from)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if _, err := copyThread(ctx, h, base, to); err != nil {
+		return err
+	}
+	_, err = check(ctx, to)
+	return err
 }
 
 // copyThread copies a thread and notes when. It returns how many events it read.
@@ -229,11 +261,17 @@ func copyThread(ctx context.Context, t *engine.Thread, base, to string) (copied 
 	if err != nil {
 		return 0, err
 	}
-	text, err := json.Marshal(m)
+	text, err := json.Marshal(madeOf{m, t.Dir()})
 	if err != nil {
 		return 0, err
 	}
 	return copied, writeDurably(filepath.Join(to, momentName), append(text, '\n'))
+}
+
+// madeOf is what a backup says of the thread that it was made of.
+type madeOf struct {
+	bolt.Moment
+	Dir string `json:"dir"`
 }
 
 func writeDurably(path string, text []byte) error {
@@ -248,92 +286,21 @@ func writeDurably(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// check checks a copy and the history in it.
+// check checks a copy, without the history in it.
 func check(ctx context.Context, dir string) (d Done, err error) {
-	dirs := []string{dir}
-	h := filepath.Join(dir, historyName)
-	if has, err := exists(h); err != nil {
-		return d, err
-	} else if has {
-		dirs = []string{h, dir}
-	}
-	for _, dir := range dirs {
-		t, err := engine.Open(dir)
-		if err != nil {
-			return d, err
-		}
-		r, err := fsck.Check(ctx, t)
-		t.Close()
-		if err != nil {
-			return d, err
-		}
-		if !r.DatabaseSound() {
-			return d, fmt.Errorf("%w: %s: %s", ErrFaults, r.Faults[0].Place, r.Faults[0].What)
-		}
-		d = Done{Dir: dir, Events: r.Events, Digest: r.Digest}
-	}
-	return d, nil
-}
-
-// Restore makes the new directory to of a backup: of the one named, or, where from holds
-// backups, of the newest. Nothing that is at to already is replaced, but for an empty
-// directory: os.ErrExist. It has its name when it was checked; a crash leaves a
-// directory <to>.restoring-<number>. events.jsonl is written again by
-// the next push, with its newest lines.
-func Restore(ctx context.Context, from, to string) (d Done, err error) {
-	if has, err := exists(from); err != nil {
-		return d, err
-	} else if !has {
-		list, err := List(from)
-		if err != nil {
-			return d, err
-		}
-		if len(list) == 0 {
-			return d, fmt.Errorf("%w in %s", ErrNone, from)
-		}
-		from = list[len(list)-1]
-	}
-	info, err := os.Lstat(to)
-	if err == nil {
-		if entries, err := os.ReadDir(to); !info.IsDir() || len(entries) > 0 || err != nil {
-			return d, fmt.Errorf("%w: %s", os.ErrExist, to)
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return d, err
-	}
-	if err := durable.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return d, err
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(to), filepath.Base(to)+".restoring-*")
+	t, err := engine.Open(dir)
 	if err != nil {
 		return d, err
 	}
-	defer os.RemoveAll(tmp)
-	for _, sub := range []string{"", historyName} {
-		if has, err := exists(filepath.Join(from, sub)); err != nil {
-			return d, err
-		} else if !has && sub == historyName {
-			continue
-		}
-		if err := os.MkdirAll(filepath.Join(tmp, sub), 0o700); err != nil {
-			return d, err
-		}
-		if err := copyFile(filepath.Join(from, sub, bolt.DatabaseName), filepath.Join(tmp, sub, bolt.DatabaseName)); err != nil {
-			return d, err
-		}
-	}
-	if d, err = check(ctx, tmp); errors.Is(err, store.ErrNotDatabase) || errors.Is(err, store.ErrSQLite) || errors.Is(err, store.ErrCorrupt) {
-		return d, fmt.Errorf("%w: %s: %w", ErrFaults, from, err)
-	} else if err != nil {
+	defer t.Close()
+	r, err := fsck.Check(ctx, t)
+	if err != nil {
 		return d, err
 	}
-	if info != nil {
-		if err := os.Remove(to); err != nil { // not empty any more
-			return d, err
-		}
+	if !r.DatabaseSound() {
+		return d, fmt.Errorf("%w: %s: %s", ErrFaults, r.Faults[0].Place, r.Faults[0].What)
 	}
-	d.Dir, d.Copied = to, d.Events
-	return d, rename(tmp, to)
+	return Done{Dir: dir, Events: r.Events, Digest: r.Digest}, nil
 }
 
 // rename gives a directory whose files are durable its name, which is free.
@@ -358,9 +325,9 @@ func rename(from, to string) error {
 	return nil
 }
 
-// copyFile copies a database that nobody writes to: where somebody does, the check of the
+// copyFile copies a database that no process writes to: where one does, the check of the
 // copy finds it.
-func copyFile(from, to string) error {
+func copyFile(ctx context.Context, from, to string) error {
 	in, err := os.OpenFile(from, os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if err != nil {
 		return err
@@ -370,9 +337,5 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
-	if err == nil {
-		err = out.Sync()
-	}
-	return errors.Join(err, out.Close())
+	return errors.Join(durable.Copy(ctx, out, in), out.Sync(), out.Close())
 }

@@ -71,7 +71,7 @@ func TestUnderLoad(t *testing.T) {
 		if d.Events < least || d.Digest != digest(t, d.Dir) {
 			t.Errorf("%+v, of at least %d events", d, least)
 		}
-		r, err := Restore(t.Context(), d.Dir, filepath.Join(base, filepath.Base(d.Dir)))
+		r, err := Restore(t.Context(), d.Dir, filepath.Join(base, filepath.Base(d.Dir)), RestoreOptions{})
 		if err != nil || r.Digest != d.Digest || r.Events != d.Events {
 			t.Errorf("restored %+v of %+v, %v", r, d, err)
 		}
@@ -84,7 +84,7 @@ func TestUnderLoad(t *testing.T) {
 	}
 }
 
-// TestUnfinished: what a crash leaves is in nobody's way, and what fails leaves the earlier
+// TestUnfinished: what a crash leaves is in no way, and what fails leaves the earlier
 // backups.
 func TestUnfinished(t *testing.T) {
 	base := t.TempDir()
@@ -107,7 +107,7 @@ func TestUnfinished(t *testing.T) {
 	if list, err := List(to); err != nil || len(list) != 1 || list[0] != first.Dir {
 		t.Errorf("%q, %v", list, err)
 	}
-	if _, err := Restore(ended, to, filepath.Join(base, "r")); !errors.Is(err, context.Canceled) {
+	if _, err := Restore(ended, to, filepath.Join(base, "r"), RestoreOptions{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	for _, name := range []string{"file", "link"} {
@@ -120,7 +120,7 @@ func TestUnfinished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Restore(t.Context(), to, path); !errors.Is(err, os.ErrExist) {
+		if _, err := Restore(t.Context(), to, path, RestoreOptions{}); !errors.Is(err, os.ErrExist) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestForeign: what has a number for its name, but is no backup, is never removed, taken
+// TestForeign: what has a number for its name, but is not a backup, is never removed, taken
 // for the newest one, or in the way of the next one.
 func TestForeign(t *testing.T) {
 	base := t.TempDir()
@@ -196,7 +196,7 @@ func TestLinesOfCopies(t *testing.T) {
 		if r := checked(t, d.Dir); len(r.Faults) > 0 {
 			t.Errorf("%d: the backup: %+v", n, r.Faults)
 		}
-		if d, err = Restore(t.Context(), to, filepath.Join(base, nameOf(n))); err != nil {
+		if d, err = Restore(t.Context(), to, filepath.Join(base, nameOf(n)), RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		restored, err := engine.Open(d.Dir)
@@ -226,7 +226,7 @@ func checked(t *testing.T, dir string) *fsck.Report {
 	return r
 }
 
-// TestPipe: a pipe beside a backup's database holds nobody up.
+// TestPipe: a pipe next to a backup's database delays no command.
 func TestPipe(t *testing.T) {
 	base := t.TempDir()
 	dir, to := filepath.Join(base, "thread"), filepath.Join(base, "backups")
@@ -246,5 +246,43 @@ func TestPipe(t *testing.T) {
 	}
 	if _, err := Create(t.Context(), dir, to, 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// looking is a context that looks whenever it is asked.
+type looking struct {
+	context.Context
+	look func()
+}
+
+func (l looking) Err() error            { l.look(); return l.Context.Err() }
+func (l looking) Done() <-chan struct{} { l.look(); return l.Context.Done() }
+
+// TestRestoreUnseen: until a restored thread has its name, no directory next to it is a
+// thread, which a server of the directory above would serve.
+func TestRestoreUnseen(t *testing.T) {
+	base := t.TempDir()
+	from, err := engine.Init(filepath.Join(base, "thread"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Push(t.Context(), event.Draft{Source: "s", Type: "t", Content: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	backups := filepath.Join(base, "backups")
+	if _, err := Create(t.Context(), from.Dir(), backups, 0); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	ctx := looking{t.Context(), func() {
+		found, _ := filepath.Glob(filepath.Join(base, "new*", "events.db"))
+		if len(found) > 0 {
+			t.Errorf("%v is there before it is whole", found)
+		}
+		found, _ = filepath.Glob(filepath.Join(base, "new*", "*", "events.db"))
+		seen += len(found)
+	}}
+	if _, err := Restore(ctx, backups, filepath.Join(base, "new"), RestoreOptions{}); err != nil || seen == 0 {
+		t.Errorf("%v, the copy was seen %d times", err, seen)
 	}
 }

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/store"
 	"thread/internal/store/bolt"
 )
 
@@ -60,22 +62,22 @@ func change(t *testing.T, th *engine.Thread, r *rand.Rand, n int) {
 	}))
 }
 
-func snapshotOf(t *testing.T, dir string) bolt.Snapshot {
+func snapshotOf(t *testing.T, dir string) store.Snapshot {
 	t.Helper()
 	th, err := engine.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer th.Close()
-	s, err := bolt.TakeSnapshot(t.Context(), th.Store().(*bolt.Store))
+	s, err := store.TakeSnapshot(t.Context(), th.Store().(*bolt.Store))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// TestIncremental: a backup that goes on from the one before is what one that is made
-// anew is, whatever was done between them.
+// TestIncremental: a backup that continues the one before is what one that is made
+// again is, whatever was done between them.
 func TestIncremental(t *testing.T) {
 	for seed := range uint64(3) {
 		base := t.TempDir()
@@ -152,7 +154,10 @@ func TestMadeAnew(t *testing.T) {
 			}
 			b, err := os.ReadFile(filepath.Join(other, bolt.DatabaseName))
 			if err == nil {
-				err = os.WriteFile(path, b, 0o600) // as cp does
+				err = errors.Join(os.WriteFile(path, b, 0o600), os.Remove(filepath.Join(dir, bolt.JournalName))) // as cp does
+			}
+			if b, err2 := os.ReadFile(filepath.Join(other, bolt.JournalName)); err2 == nil && err == nil {
+				err = os.WriteFile(filepath.Join(dir, bolt.JournalName), b, 0o600)
 			}
 			return err
 		},

@@ -40,19 +40,28 @@ func Read(dir string) ([]*Bug, error) {
 	}
 	var list []*Bug
 	for _, path := range paths {
-		patch, err := os.ReadFile(path)
+		bug, err := ReadOne(path)
 		if err != nil {
 			return nil, err
 		}
-		first, _, _ := strings.Cut(string(patch), "\n")
-		fields := strings.Fields(first)
-		if len(fields) < 2 || !strings.HasPrefix(fields[0], "Test") || !strings.HasPrefix(fields[1], "./") {
-			return nil, fmt.Errorf("%s: the first line is %q, not a test and its package", path, first)
-		}
-		name := strings.TrimSuffix(filepath.Base(path), ".patch")
-		list = append(list, &Bug{Name: name, Test: fields[0], Package: fields[1], Env: fields[2:], patch: patch})
+		list = append(list, bug)
 	}
 	return list, nil
+}
+
+// ReadOne reads one patch.
+func ReadOne(path string) (*Bug, error) {
+	patch, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	first, _, _ := strings.Cut(string(patch), "\n")
+	fields := strings.Fields(first)
+	if len(fields) < 2 || !strings.HasPrefix(fields[0], "Test") || !strings.HasPrefix(fields[1], "./") {
+		return nil, fmt.Errorf("%s: the first line is %q, not a test and its package", path, first)
+	}
+	name := strings.TrimSuffix(filepath.Base(path), ".patch")
+	return &Bug{Name: name, Test: fields[0], Package: fields[1], Env: fields[2:], patch: patch}, nil
 }
 
 var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
@@ -94,7 +103,7 @@ func (b *Bug) Plant(root, dir string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, list, 0o600)
 }
 
-// CheckAll checks every patch in dir, each in a directory of its own that scratch makes.
+// CheckAll checks every patch in dir, each in a separate directory that scratch makes.
 // The error names all that the code has left behind.
 func CheckAll(dir, root string, scratch func() string) error {
 	list, err := Read(dir)

@@ -10,6 +10,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/programs"
+	"thread/internal/similar"
 )
 
 // App is one run of a program.
@@ -27,7 +28,7 @@ type App struct {
 	Dir      string // the absolute thread directory
 	Consumer string // the verb is about it
 	Schedule string
-	Target   string // the path that is read from or written to besides
+	Target   string // the path that is read from or written to also
 
 	warnings []string // printed last, so that an error's JSON is the first line
 }
@@ -42,6 +43,9 @@ func (a *App) start(args []string) error {
 	args, err := changeDirectory(args)
 	if err != nil {
 		return err
+	}
+	if len(args) > 1 && args[0] == "--verbose" && !strings.HasPrefix(args[1], "-") && args[1] != "help" {
+		args = args[1:] // it is about help only
 	}
 	if len(args) == 0 {
 		return &refusal{text: a.program.Overview(false, textColumns(a.Stderr))}
@@ -62,10 +66,10 @@ func (a *App) start(args []string) error {
 	if e == nil {
 		return a.unknown(args)
 	}
-	if e.Build == nil {
+	if e.Verb == nil {
 		return a.become(e, args)
 	}
-	v := e.Build()
+	v := e.Verb
 	a.verb = v
 	cmd := v.Grammar()
 	err = a.parse(v, cmd, rest)
@@ -77,8 +81,11 @@ func (a *App) start(args []string) error {
 			return a.becomeNet(v, args)
 		}
 	}
-	if errors.Is(err, errHelp) {
+	switch {
+	case errors.Is(err, errHelp):
 		return a.Out.Text(v.Help(textColumns(a.Out.W)))
+	case errors.Is(err, errVersion):
+		return a.Out.Text(Version() + "\n")
 	}
 	if err != nil {
 		return err
@@ -120,12 +127,8 @@ func (a *App) Open(dir string, more ...engine.Option) (t *engine.Thread, err err
 	more = append(more, engine.WithOnRelease(func(source string) {
 		a.NotStarted("a scheduled event is stored", Wake(context.Background(), t, source))
 	}))
-	if IsURL(a.Dir) {
-		t, err = a.openURL(more)
-	} else {
-		t, err = engine.Open(a.Dir, more...)
-	}
-	return t, err
+	t, err = a.OpenAddress(a.Dir, more...)
+	return t, err // which the function above has
 }
 
 // OpenFor opens the thread directory for a verb about one consumer.
@@ -194,9 +197,9 @@ func (p *Program) invalidCommand(args []string) error {
 		names = append(names, p.Entries[i].Name)
 	}
 	typed := strings.Join(args[:min(len(args), 2)], " ")
-	meant := Similar(typed, names)
+	meant := similar.To(typed, names)
 	if meant == "" && len(args) > 1 {
-		meant = Similar(args[0], names)
+		meant = similar.To(args[0], names)
 	}
 	switch {
 	case len(args) > 0 && habit(args[0]) != "":

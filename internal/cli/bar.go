@@ -44,7 +44,7 @@ func (b *Bar) Set(done, total int64) {
 	b.set(done, total)
 }
 
-// Show is Set for a job of several parts, each with a name, a rate and a rest of its own.
+// Show is Set for a job of several parts, each with a name, a rate and a rest.
 func (b *Bar) Show(what string, done, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -31,7 +31,7 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// shorten returns what of s fits into so many cells, an ellipsis in place of the
+// shorten returns what of s fits into that many cells, an ellipsis in place of the
 // rest.
 func shorten(s string, most int) string {
 	if cells(s) <= most {

@@ -24,7 +24,7 @@ func (a *App) complete(words []string) error {
 	}
 	before, cur := words[:len(words)-1], words[len(words)-1]
 	if len(before) > 0 {
-		if e, _ := a.program.lookup(before); e != nil && e.Build == nil {
+		if e, _ := a.program.lookup(before); e != nil && e.Verb == nil {
 			return a.become(e, append([]string{completeVerb}, words...))
 		}
 	}
@@ -45,19 +45,25 @@ func (a *App) candidates(before []string, cur string) []candidate {
 	if len(before) == 0 {
 		words := a.program.nextWords(nil)
 		for _, name := range a.program.added() {
-			words = append(words, candidate{name, "A program of its own"})
+			words = append(words, candidate{name, "A separate program"})
 		}
 		return append(words, candidate{"help", "Show the help of a command"},
 			candidate{"--help", "Show the help"}, candidate{"--version", "Show the version"})
 	}
 	if before[0] == "help" {
-		return a.program.nextWords(before[1:])
+		words := a.program.nextWords(before[1:])
+		for _, t := range topics() {
+			if len(before) == 1 {
+				words = append(words, candidate{t.name, t.title})
+			}
+		}
+		return words
 	}
 	e, rest := a.program.lookup(before)
-	if e == nil || e.Build == nil {
+	if e == nil || e.Verb == nil {
 		return a.program.nextWords(before)
 	}
-	v := e.Build()
+	v := e.Verb
 	model := v.Model()
 	line := readTyped(model.Flags, rest)
 	if line.open != nil {
@@ -85,8 +91,8 @@ func (a *App) candidates(before []string, cur string) []candidate {
 // nextWords returns the words that continue words to the name of a verb.
 func (p *Program) nextWords(words []string) []candidate {
 	var found []candidate
-	for i := range p.Entries {
-		v := p.Entries[i].Show()
+	for _, e := range p.ordered() {
+		v := e.Show()
 		name := strings.Fields(v.Name)
 		if len(name) <= len(words) || strings.Join(name[:len(words)], " ") != strings.Join(words, " ") {
 			continue
@@ -107,7 +113,7 @@ func (p *Program) nextWords(words []string) []candidate {
 type typed struct {
 	given       map[string]string // the flags, by name without hyphens
 	open        *kong.Flag        // the last word, which still wants its value
-	positionals int               // how many words are no flags
+	positionals int               // how many words are not flags
 	ended       bool              // there was a --
 }
 
@@ -190,7 +196,7 @@ func (line *typed) values(name, placeholder, cur string) []candidate {
 	return nil
 }
 
-// consumers returns those of the thread that the line is about.
+// consumers returns the consumers of the thread that the line is about.
 func (line *typed) consumers() []candidate {
 	value, given := line.given["thread"]
 	flag := Text{Value: value, Set: given}

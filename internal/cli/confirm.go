@@ -7,7 +7,7 @@ import (
 )
 
 // Confirm asks question on a terminal. It returns an error unless the answer is y or
-// yes. Where stdin or stderr is no terminal, nobody can be asked, and the flags that led
+// yes. Where stdin or stderr is not a terminal, no process can be asked, and the flags that led
 // here have to do.
 func (a *App) Confirm(question string) error {
 	if !IsTerminal(a.Stdin) || !IsTerminal(a.Stderr) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/similar"
 )
 
 // CheckConsumer refuses an empty consumer, which --consumer "$UNSET" gives.
@@ -15,13 +16,23 @@ func CheckConsumer(id string) error {
 	return nil
 }
 
+// CheckSubscribed returns the error about a consumer that is not subscribed. A verb that
+// found nothing for the consumer calls it: the name may be mistyped.
+func (a *App) CheckSubscribed(ctx context.Context, t *engine.Thread, consumer string) error {
+	a.Consumer = consumer
+	return t.View(ctx, func(tx *engine.Tx) error {
+		_, err := tx.Subscription(consumer)
+		return err
+	})
+}
+
 // consumersTime bounds the wait for a busy thread: someone sits at the prompt.
 const consumersTime = 500 * time.Millisecond
 
-// subscriptions returns those of the thread, none when they cannot be looked up
+// subscriptions returns the subscriptions of the thread, none when they cannot be looked up
 // soon.
 func (a *App) subscriptions() []engine.ConsumerInfo {
-	t, err := a.reopen()
+	t, err := a.OpenAddress(a.Dir)
 	if err != nil {
 		return nil
 	}
@@ -42,5 +53,5 @@ func (a *App) similarConsumer() string {
 	for _, s := range a.subscriptions() {
 		names = append(names, s.Consumer)
 	}
-	return Similar(a.Consumer, names)
+	return similar.To(a.Consumer, names)
 }

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"thread/engine"
 )
 
 // envDir names the environment variable that stands in for --thread. Handlers
@@ -55,7 +58,7 @@ func UseDefaultDir(flag *Text) error {
 
 // discover returns the working directory or the nearest one above it that is a
 // thread of this user, "" when there is none. The threads of other users are
-// passed over, as git does: otherwise whoever can write to a directory above,
+// passed over, as git does: otherwise an account that can write to a directory above,
 // such as /tmp, would choose where events go.
 func discover() string {
 	dir, err := os.Getwd()
@@ -101,6 +104,20 @@ func ThreadsIn(dir string) (found []string) {
 	return found
 }
 
+// ThreadsBelow returns the threads right below dir, which a user gave as --root. It is an
+// error if there is none.
+func ThreadsBelow(dir string) ([]string, error) {
+	dir, err := expandHome(dir)
+	if err != nil {
+		return nil, err
+	}
+	found := ThreadsIn(dir)
+	if found == nil {
+		return nil, LogicError("there is no thread directory right below "+dir, "name the directory that holds them")
+	}
+	return found, nil
+}
+
 // nameSome names threads for --thread, not more than fit into a line.
 func nameSome(dirs []string) string {
 	const most = 3
@@ -131,7 +148,7 @@ func (a *App) threadsOr(fix string) string {
 	return fix
 }
 
-// RootFlag is embedded by verbs that ask several threads one after the other: those of
+// RootFlag is embedded by verbs that ask several threads one after the other: the threads of
 // --root, or of --thread more than once.
 type RootFlag struct {
 	Root Text `placeholder:"DIR" help:"All thread directories right below DIR, one after the other, in place of --thread, which may also be given several times."`
@@ -142,7 +159,7 @@ func (f *RootFlag) Several(thread *Text) bool { return f.Root.Set || thread.befo
 
 // Each calls fn for the thread of --thread, or for each of several, whose name stands
 // before what fn prints of it for people. One that fails does not keep the others from
-// being asked; the error is that of the last.
+// being asked; the error is the error of the last.
 func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) error) error {
 	if !f.Several(thread) {
 		return fn(thread.Value)
@@ -150,20 +167,16 @@ func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) err
 	if f.Root.Set && thread.Set {
 		return UsageError("--thread and --root exclude each other", "give one of them")
 	}
-	var dirs []string
+	dirs := thread.All()
 	if f.Root.Set {
-		dirs = ThreadsIn(f.Root.Value)
-	}
-	for t := thread; t != nil && t.Set; t = t.before {
-		dirs = append(dirs, t.Value)
-	}
-	if !f.Root.Set {
-		slices.Reverse(dirs)
-	}
-	if dirs == nil {
-		return LogicError("there is no thread directory right below "+f.Root.Value, "name the directory that holds them")
+		below, err := ThreadsBelow(f.Root.Value)
+		if err != nil {
+			return err
+		}
+		dirs = below
 	}
 	var failed *Failure
+	unknown := 0 // threads in which the consumer of the verb is not subscribed
 	for i, dir := range dirs {
 		if !json {
 			gap := "\n"
@@ -178,7 +191,12 @@ func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) err
 		if abs, err := filepath.Abs(dir); err == nil && !IsURL(dir) {
 			a.Out.thread = abs
 		}
-		if err := fn(dir); err != nil {
+		err := fn(dir)
+		if errors.Is(err, engine.ErrNoSubscription) {
+			unknown++
+			continue
+		}
+		if err != nil {
 			if failed != nil {
 				a.Warn("%s", failed.What)
 			}
@@ -186,8 +204,11 @@ func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) err
 		}
 	}
 	a.Out.thread = ""
-	if failed == nil {
-		return nil
+	switch {
+	case failed != nil:
+		return failed
+	case unknown == len(dirs):
+		return LogicError("consumer '"+a.Consumer+"' is not subscribed in any of these threads", "see thread info with the same threads")
 	}
-	return failed
+	return nil
 }

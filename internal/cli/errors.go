@@ -32,6 +32,14 @@ func (a *App) explain(err error) *Failure {
 	if errors.As(err, &f) {
 		return f
 	}
+	var of interface {
+		error
+		HistoryDir() string
+	}
+	if errors.As(err, &of) && of.HistoryDir() != a.Dir {
+		about := App{program: a.program, verb: a.verb, Dir: of.HistoryDir()}
+		return about.explain(err)
+	}
 	var at *LineError
 	if errors.As(err, &at) {
 		return &Failure{Code: 2, What: fmt.Sprintf("line %d: %s", at.Line, detail(at.Err)),
@@ -47,8 +55,8 @@ func (a *App) explain(err error) *Failure {
 	}
 	var leased *engine.LeasedError
 	if errors.As(err, &leased) {
-		return &Failure{Code: 1, What: fmt.Sprintf("events of consumer '%s' are out with delivery %d until %s", leased.Consumer, leased.Number, event.FormatTime(leased.Until)),
-			Fix: fmt.Sprintf("run thread ack --thread %s --consumer %s --delivery %d when they are processed, or wait", ShellWord(a.Dir), ShellWord(leased.Consumer), leased.Number)}
+		return &Failure{Code: 1, What: fmt.Sprintf("events of consumer '%s' are in flight with delivery %d until %s", leased.Consumer, leased.Number, event.FormatTime(leased.Until)),
+			Fix: fmt.Sprintf("wait until then, or take other events with a separate consumer; the process that took the delivery settles it with thread ack --thread %s --consumer %s --delivery %d", ShellWord(a.Dir), ShellWord(leased.Consumer), leased.Number)}
 	}
 	var held *engine.HeldBackError
 	if errors.As(err, &held) {
@@ -143,6 +151,9 @@ func (a *App) errorWords() []Rule {
 			rules = a.verb.Errors(a)
 		}
 	}
+	if of := target.HistoryOf(a.Dir); of != "" && verb != "repair" {
+		rules = append(a.historyWords(of), rules...)
+	}
 	if servers != nil && IsURL(a.Dir) {
 		rules = append(rules, servers.Errors(a)...)
 	}
@@ -155,22 +166,23 @@ func (a *App) errorWords() []Rule {
 	return append(rules, []Rule{
 		{engine.ErrSQLite, 1, a.Dir + " is a SQLite thread directory", "run thread import " + ShellWord(a.Dir) + " --to <new directory>"},
 		{engine.ErrEmpty, 1, a.Dir + "/events.db is not a thread database, it is empty", a.refill()},
-		{engine.ErrNotDatabase, 1, a.Dir + "/events.db is not a thread database", "move that file away and run thread init " + a.Dir},
-		{engine.ErrNotThread, 1, a.Dir + " is not a thread directory" + a.butThreads(), a.threadsOr("run thread init " + a.Dir)},
+		{store.ErrOldFormat, 1, a.Dir + "/events.db was written before the first release", "export it to SQLite with the program that wrote it, and import that with this one"},
+		{engine.ErrNotDatabase, 1, a.Dir + "/events.db is not a thread database", "move that file away and run thread init " + ShellWord(a.Dir)},
+		{engine.ErrNotThread, 1, a.Dir + " is not a thread directory" + a.butThreads(), a.threadsOr("run thread init " + ShellWord(a.Dir))},
 		{engine.ErrNotDir, 1, "", "name a directory, not a file"},
 		{target.ErrInThread, 1, "", "name a path outside of thread directories"},
 		{engine.ErrOwner, 1, "", "run it as that account, or as root"},
 		{engine.ErrTooLarge, 1, "", "drop old events with thread prune, or keep it on a 64-bit host"},
-		{engine.ErrExists, 1, a.Dir + " is already a thread directory" + a.butEmpty(), a.emptyOr("use it with --thread " + a.Dir + ", or name another path")},
+		{engine.ErrExists, 1, a.Dir + " is already a thread directory" + a.butEmpty(), a.emptyOr("use it with --thread " + ShellWord(a.Dir) + ", or name another path")},
 		{engine.ErrNewerFormat, 1, "", "install a newer version of thread"},
-		{engine.ErrByteOrder, 1, "", "export it with thread on such a host and import it here"},
+		{engine.ErrByteOrder, 1, "", "export it with thread on a host with that byte order, and import it here"},
 		{engine.ErrUnknownOutcome, 1, "", "it may or may not be stored: check with thread peek before retrying"},
 		{engine.ErrBusy, 1, "thread is busy", "retry"},
-		{store.ErrNothingSaved, 1, "", a.emptyOr("put a copy of the directory in its place, or start another thread with thread init")},
+		{store.ErrNothingSaved, 1, "", a.emptyOr("restore a copy of the directory, or start another thread with thread init")},
 		{engine.ErrCorrupt, 1, "", "run thread repair --thread " + ShellWord(a.Dir) + " --to <new directory>"},
-		{engine.ErrNoSubscription, 1, "", "run thread subscribe, or see the consumers with thread info --thread " + a.Dir},
+		{engine.ErrNoSubscription, 1, "", "run thread subscribe, or see the consumers with thread info --thread " + ShellWord(a.Dir)},
 		{engine.ErrPaused, 1, "", "run thread resume"},
-		{engine.ErrSubscriptionExists, 1, "", "add --replace to change it"},
+		{engine.ErrSubscriptionExists, 1, "", "name another consumer, or run thread unsubscribe first"},
 		{engine.ErrScheduleExists, 1, "schedule '" + a.Schedule + "' already exists", "run thread schedule remove --thread " + ShellWord(a.Dir) + " --name " + ShellWord(a.Schedule)},
 		{engine.ErrNoSchedule, 1, "there is no schedule '" + a.Schedule + "'", "see thread schedule list --thread " + ShellWord(a.Dir)},
 		{engine.ErrIDsExhausted, 1, "", "start another thread with thread init"},
@@ -180,7 +192,7 @@ func (a *App) errorWords() []Rule {
 		{event.ErrInvalid, 2, "", "see thread " + verb + " --help"},
 		{engine.ErrInvalid, 2, "", "see thread " + verb + " --help"},
 		{errStdout, 1, "", "free space where stdout goes, or read it to the end"},
-		{dispatch.ErrNoProgram, 1, "", "install it beside this program, or put it on PATH"},
+		{dispatch.ErrNoProgram, 1, "", "install it next to this program, or put it on PATH"},
 		{engine.ErrNetwork, 1, "", "keep the thread on a local file system, or set THREAD_NETWORK=allow if this host alone uses it"},
 		{lock.ErrNotKept, 1, "", "keep the thread on a local file system"},
 		{syscall.ENOLCK, 1, "", "keep the thread on a local file system, or start its lock service"},
@@ -189,7 +201,7 @@ func (a *App) errorWords() []Rule {
 		{syscall.ENFILE, 1, "", "the system has too many open files: close some and retry"},
 		{syscall.ENOSPC, 1, "", "free space on that disk and retry; thread retain bounds what a thread keeps"},
 		{syscall.EDQUOT, 1, "", "free space within the quota and retry"},
-		{syscall.EFBIG, 1, "", "raise the limit of the size of files with ulimit -f, or use a file system that has larger ones"},
+		{syscall.EFBIG, 1, "", "raise the limit of file sizes with ulimit -f, or use a file system with larger files"},
 		{syscall.EROFS, 1, "", "name a directory on a writable file system"},
 		{syscall.ENOTDIR, 1, "", "name a directory, not a file"},
 		{syscall.ENAMETOOLONG, 1, "", "name a shorter path"},
@@ -203,14 +215,14 @@ func explainFilter(e *filter.Error) *Failure {
 	f := &Failure{Code: 2, Fix: e.Hint,
 		What: fmt.Sprintf("invalid filter at line %d, column %d (offset %d): %s", e.Line, e.Column, e.Offset, e.What)}
 	if f.Fix == "" {
-		f.Fix = "see docs/FILTER.md for the language"
+		f.Fix = "see docs/reference/filter.md for the language"
 	}
 	f.Excerpt = e.Excerpt()
 	return f
 }
 
 // detail returns the text of err without the name of its class, which the table
-// puts into words of its own.
+// puts into separate words.
 func detail(err error) string {
 	s := err.Error()
 	for _, class := range []error{event.ErrInvalid, engine.ErrInvalid} {

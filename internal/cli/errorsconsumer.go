@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"thread/engine"
@@ -11,29 +12,41 @@ import (
 
 // consumerWords are the lines about the consumer that the verb names.
 func (a *App) consumerWords() []Rule {
-	flags := " --thread " + ShellWord(a.Dir) + " --consumer " + ShellWord(a.Consumer)
+	thread := " --thread " + ShellWord(a.Dir)
+	flags := thread + " --consumer " + ShellWord(a.Consumer)
 	return []Rule{
-		{engine.ErrSubscriptionExists, 1, "consumer '" + a.Consumer + "' already exists", "add --replace to change it; its position stays"},
+		{engine.ErrSubscriptionExists, 1, "consumer '" + a.Consumer + "' already exists", "run thread unsubscribe" + flags + " first, or add --replace to change it; its position stays; if it is not yours, name another consumer"},
 		{engine.ErrPaused, 1, "consumer '" + a.Consumer + "' is paused", "run thread resume" + flags},
-		{engine.ErrStale, 1, "that delivery of consumer '" + a.Consumer + "' is not out", "nothing was changed; thread info --thread " + ShellWord(a.Dir) + " shows the one that is out; what is not settled comes again with thread next" + flags},
-		{engine.ErrNotPull, 1, "consumer '" + a.Consumer + "' has a handler", "run thread subscribe" + flags + " --replace --pull, or leave its events to the handler"},
-		{engine.ErrPull, 1, "consumer '" + a.Consumer + "' has no handler, and its events are not given out in parallel", "run thread consume without --parallel and --worker, or thread next" + flags},
+		{engine.ErrStale, 1, "that delivery of consumer '" + a.Consumer + "' is not in flight", "nothing was changed; thread info --thread " + ShellWord(a.Dir) + " shows the delivery in flight; events that are not settled are redelivered by thread next" + flags},
+		{engine.ErrConsumerBusy, 1, "another process works on the events of consumer '" + a.Consumer + "'", "wait until it ends; thread info" + thread + " shows what is in flight"},
+		{engine.ErrNotPull, 1, "consumer '" + a.Consumer + "' has a handler", "subscribe a consumer without a handler with thread subscribe" + thread + " --consumer <new name> --pull; the handler takes the events of this one"},
+		{engine.ErrPull, 1, "consumer '" + a.Consumer + "' has no handler, and its events are not delivered in parallel", "run thread consume without --parallel and --worker, or thread next" + flags},
 	}
 }
 
-// explainUnsubscribed names the consumer, and the one that was perhaps meant.
+// takesEvents are the verbs that move a consumer's position, or change its subscription.
+// A similar consumer, as worker-1 for worker-2, is mostly another program's, which would
+// lose events or its handler.
+func (a *App) takesEvents() bool {
+	return slices.Contains([]string{"subscribe", "pop", "next", "ack", "seek", "consume", "unsubscribe"}, a.verb.Name)
+}
+
+// explainUnsubscribed advises to subscribe where events are taken. Elsewhere it names the
+// consumer that was perhaps meant.
 func (a *App) explainUnsubscribed() *Failure {
-	kind := " --handler <cmd>"
-	if a.verb.Name == "next" {
-		kind = " --pull"
-	}
-	f := &Failure{Code: 1, What: "consumer '" + a.Consumer + "' is not subscribed",
-		Fix: "run thread subscribe --thread " + ShellWord(a.Dir) + " --consumer " + ShellWord(a.Consumer) + kind}
-	if a.verb.Name == "unsubscribe" {
-		f.Fix = "nothing to do; thread info --thread " + ShellWord(a.Dir) + " lists the consumers"
-	}
-	if meant := a.similarConsumer(); meant != "" {
-		f.Fix += ", or did you mean --consumer " + ShellWord(meant) + "?"
+	flags := " --thread " + ShellWord(a.Dir)
+	f := &Failure{Code: 1, What: "consumer '" + a.Consumer + "' is not subscribed", Fix: "thread info" + flags + " lists the consumers"}
+	switch {
+	case a.verb.Name == "unsubscribe":
+		f.Fix = "nothing to do; " + f.Fix
+	case a.verb.Name == "next":
+		f.Fix = "run thread subscribe" + flags + " --consumer " + ShellWord(a.Consumer) + " --pull; " + f.Fix
+	case a.takesEvents():
+		f.Fix = "run thread subscribe" + flags + " --consumer " + ShellWord(a.Consumer) + " --handler <cmd>; " + f.Fix
+	default:
+		if meant := a.similarConsumer(); meant != "" {
+			f.Fix = "did you mean --consumer " + ShellWord(meant) + "? " + f.Fix
+		}
 	}
 	return f
 }
@@ -48,10 +61,10 @@ func (a *App) explainHandled() *Failure {
 	switch {
 	case state.RetryAt != nil && !state.Running:
 		f.What = fmt.Sprintf("consumer '%s' waits until %s, because its handler failed (%s)", a.Consumer, event.FormatTime(*state.RetryAt), state.LastExit)
-		f.Fix = "it is tried again by itself then; thread logs" + flags + " -c " + ShellWord(a.Consumer) + " shows what it printed"
+		f.Fix = "it is retried automatically then; thread logs" + flags + " -c " + ShellWord(a.Consumer) + " shows what it printed"
 	case subscribed.Failing != 0 && subscribed.NextAt.After(time.Now()):
-		f.What = fmt.Sprintf("consumer '%s' waits until %s to try event %d again, which failed (%s)", a.Consumer, event.FormatTime(subscribed.NextAt), subscribed.Failing, subscribed.LastError)
-		f.Fix = "it is tried again by itself then; thread why " + fmt.Sprint(subscribed.Failing) + flags + " --consumer " + ShellWord(a.Consumer) + " tells more"
+		f.What = fmt.Sprintf("consumer '%s' waits until %s to retry event %d, which failed (%s)", a.Consumer, event.FormatTime(subscribed.NextAt), subscribed.Failing, subscribed.LastError)
+		f.Fix = "it is retried automatically then; thread why " + fmt.Sprint(subscribed.Failing) + flags + " --consumer " + ShellWord(a.Consumer) + " shows more"
 	}
 	return f
 }
@@ -63,7 +76,7 @@ func (a *App) handled() (c engine.ConsumerInfo, state dispatch.State) {
 			c = s
 		}
 	}
-	if t, err := engine.Open(a.Dir); err == nil {
+	if t, err := a.OpenAddress(a.Dir); err == nil {
 		state, _ = dispatch.Status(t, a.Consumer) // without it the handler counts as running
 		t.Close()
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"os/exec"
 	"slices"
 
 	"thread/internal/programs"
@@ -31,4 +33,13 @@ func (p *Program) added() []string {
 	return slices.DeleteFunc(programs.Added(), func(name string) bool {
 		return slices.ContainsFunc(p.Entries, func(e Entry) bool { return e.Name == name || e.Program == programs.Prefix+name })
 	})
+}
+
+// ProgramOutput returns what another of the programs that belong together prints on stdout.
+func ProgramOutput(ctx context.Context, program string, args ...string) ([]byte, error) {
+	path := programs.Find(program)
+	if path == "" {
+		return nil, LogicError("the program "+program+" is not installed", "install it next to thread")
+	}
+	return exec.CommandContext(ctx, path, args...).Output()
 }

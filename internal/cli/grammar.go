@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -33,6 +35,16 @@ func (t *Text) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
+// All returns the values of a flag that was given several times, in order: of one that was not
+// given its default.
+func (t *Text) All() (list []string) {
+	for ; t != nil; t = t.before {
+		list = append(list, t.Value)
+	}
+	slices.Reverse(list)
+	return list
+}
+
 // Or returns the value, or def when the flag was not given.
 func (t Text) Or(def string) string {
 	if t.Set {
@@ -44,7 +56,10 @@ func (t Text) Or(def string) string {
 // HelpFlag is asked for before anything else is: what is missing then does not matter.
 type HelpFlag bool
 
-var errHelp = errors.New("help is asked for")
+var (
+	errHelp    = errors.New("help is asked for")
+	errVersion = errors.New("the version is asked for")
+)
 
 // ThreadFlags are the flags that nearly every verb has.
 type ThreadFlags struct {
@@ -62,12 +77,24 @@ type takesJSON interface{ wantsJSON() bool }
 
 func (f *JSONFlag) wantsJSON() bool { return f.JSON }
 
+// decodeWord takes an argument as it is. kong's own mapper passes it through JSON, which
+// replaces what is not valid UTF-8.
+func decodeWord(ctx *kong.DecodeContext, target reflect.Value) error {
+	var t Text
+	if err := t.Decode(ctx); err != nil {
+		return err
+	}
+	target.SetString(t.Value)
+	return nil
+}
+
 // newParser returns the parser of one verb. The grammar of a single verb is all
 // that is ever built: with all of them it took as long as opening the database.
 func newParser(v *Verb, cmd Command) *kong.Kong {
 	k, err := kong.New(cmd,
 		kong.Name("thread "+v.Name),
 		kong.NoDefaultHelp(),
+		kong.KindMapper(reflect.String, kong.MapperFunc(decodeWord)),
 		kong.WithHyphenPrefixedParameters(true), // --content "-5" is content
 		kong.Exit(func(int) {}))
 	if err != nil {
@@ -76,23 +103,26 @@ func newParser(v *Verb, cmd Command) *kong.Kong {
 	return k
 }
 
-// parse fills cmd, the grammar of v, from args. The error is errHelp or a usage
-// failure.
+// parse fills cmd, the grammar of v, from args. The error is errHelp, errVersion or a
+// usage failure. Both requests win over every usage failure, as in the original.
 func (a *App) parse(v *Verb, cmd Command, args []string) error {
 	if quick(cmd, args) {
 		if with, ok := cmd.(takesJSON); ok {
 			a.Json = with.wantsJSON()
 		}
-		return defaultDir(cmd)
+		return a.filled(v, cmd, args)
 	}
 	k := newParser(v, cmd)
 	err := fill(k, args)
 	a.Json = wantsJSON(k.Model.Flags, args)
 	if err == nil {
-		return defaultDir(cmd)
+		return a.filled(v, cmd, args)
 	}
 	if errors.Is(err, errHelp) {
 		return err
+	}
+	if asked := asked(k.Model, args); asked != nil {
+		return asked
 	}
 	what, fix, found := strings.Cut(err.Error(), ", did you mean ")
 	if len(k.Model.Positional) > 0 && strings.HasPrefix(what, "unknown flag -") && !strings.HasPrefix(what, "unknown flag --") {
@@ -104,16 +134,24 @@ func (a *App) parse(v *Verb, cmd Command, args []string) error {
 	return UsageError(what, "see thread "+v.Name+" --help")
 }
 
-// fill takes the steps of kong's Parse but for its hooks and Validate. Those two look
+// filled checks a grammar that was filled from args, and gives it its default directory.
+func (a *App) filled(v *Verb, cmd Command, args []string) error {
+	if err := checkText(v, args); err != nil {
+		return err
+	}
+	return defaultDir(cmd)
+}
+
+// fill takes the steps of kong's Parse except for its hooks and Validate. Those two look
 // for methods by their names, and a program that does so carries every exported
 // method of every type: 0.7 MB of thread. Of what Validate checks, the grammars here
 // have only what is required (TestParse).
 func fill(k *kong.Kong, args []string) error {
 	c, err := kong.Trace(k, args)
-	if err == nil {
-		err = c.Error
-	}
 	if err != nil {
+		return err
+	}
+	if err = c.Error; err != nil {
 		return err
 	}
 	for _, p := range c.Path {
@@ -156,20 +194,49 @@ func missing(model *kong.Application) error {
 // wantsJSON reports whether --json is among args where a flag may stand. It is
 // asked also after a parsing error, when the grammar's own field is not filled.
 func wantsJSON(flags []*kong.Flag, args []string) bool {
-	takesValue := map[string]bool{}
-	known := false
-	for _, f := range flags {
-		takesValue["--"+f.Name] = !f.IsBool()
-		known = known || f.Name == "json"
-	}
 	wants := false
-	for i := 0; known && i < len(args) && args[i] != "--"; i++ {
-		switch name, value, hasValue := strings.Cut(args[i], "="); {
-		case name == "--json":
-			wants = !hasValue || value == "true" || value == "1" || value == "yes"
-		case takesValue[name] && !hasValue:
-			i++
+	for name, value := range flagsIn(flags, args) {
+		if name == "--json" {
+			wants = value == "" || value == "true" || value == "1" || value == "yes"
 		}
 	}
-	return wants
+	return wants && slices.ContainsFunc(flags, func(f *kong.Flag) bool { return f.Name == "json" })
+}
+
+// asked returns errHelp or errVersion when args ask for one of them where a flag may
+// stand, else nil. Before a command the flag may be one of the command.
+func asked(model *kong.Application, args []string) error {
+	takesCommand := slices.ContainsFunc(model.Positional, func(p *kong.Positional) bool { return p.Target.Type() == words })
+	for name := range flagsIn(model.Flags, args) {
+		switch {
+		case name == "-h" || name == "--help":
+			return errHelp
+		case (name == "-V" || name == "--version") && !takesCommand:
+			return errVersion
+		}
+	}
+	return nil
+}
+
+// flagsIn yields what stands in args where a flag may stand, with the value behind =.
+// A value of one of flags, and what follows --, is not a flag.
+func flagsIn(flags []*kong.Flag, args []string) iter.Seq2[string, string] {
+	takesValue := map[string]bool{}
+	for _, f := range flags {
+		takesValue["--"+f.Name] = !f.IsBool()
+		if f.Short != 0 {
+			takesValue["-"+string(f.Short)] = !f.IsBool()
+		}
+	}
+	return func(yield func(name, value string) bool) {
+		for i := 0; i < len(args) && args[i] != "--"; i++ {
+			name, value, hasValue := strings.Cut(args[i], "=")
+			if strings.HasPrefix(name, "-") && !yield(name, value) {
+				return
+			}
+			if takesValue[name] && !hasValue {
+				i++
+			}
+		}
+	}
 }

@@ -38,23 +38,26 @@ func (a *App) help(args []string) error {
 	}
 	if len(topic) == 1 {
 		if group := a.program.group(topic[0]); group != nil {
-			if !slices.ContainsFunc(group, func(e *Entry) bool { return e.Build != nil }) {
+			if !slices.ContainsFunc(group, func(e *Entry) bool { return e.Verb != nil }) {
 				return a.become(group[0], []string{"help", topic[0]})
 			}
 			return a.Out.Text(a.program.groupOverview(topic[0], textColumns(a.Out.W)) + "\nSee thread " + topic[0] + " <command> --help.\n")
 		}
-		if path := a.external(topic[0]); path != "" {
-			return a.replaceBy(path, []string{"--help"})
-		}
 	}
-	e, rest := a.program.lookup(topic)
-	if e == nil || len(rest) > 0 {
+	if text := a.program.topicOverview(strings.Join(topic, " "), textColumns(a.Out.W)); text != "" {
+		return a.Out.Text(text)
+	}
+	e, _ := a.program.lookup(topic) // further words are ignored, as the original does
+	if e == nil {
+		if path := a.external(topic[0]); path != "" {
+			return a.replaceBy(path, append(topic[1:], "--help"))
+		}
 		return a.program.invalidCommand(args)
 	}
-	if e.Build == nil {
+	if e.Verb == nil {
 		return a.become(e, append([]string{"help"}, topic...))
 	}
-	return a.Out.Text(e.Build().Help(textColumns(a.Out.W)))
+	return a.Out.Text(e.Verb.Help(textColumns(a.Out.W)))
 }
 
 // Overview returns the help of the whole program, in lines of that many columns.
@@ -64,15 +67,21 @@ func (p *Program) Overview(verbose bool, columns int) string {
 	h.b.WriteByte('\n')
 	h.fill("Usage: thread <command> [flags]", 0, len("Usage: "))
 	h.examples(OverviewExamples)
-	var commands []item
-	for i := range p.Entries {
-		v := p.Entries[i].Show()
-		commands = append(commands, item{strings.TrimSpace(v.Name + " " + v.Args), v.Summary})
+	more := []item{{topicWhich, "Which one do I use: event, schedule, job, outbox, bridge"}}
+	for _, t := range p.Topics() {
+		switch {
+		case verbose:
+			h.section(t.Title+":", t.items())
+		case t.Everyday:
+			h.section(t.Title+":", t.short())
+		default:
+			more = append(more, item{t.name, t.Title + ": " + t.names()})
+		}
 	}
-	h.section("Commands:", append(commands, item{"help [command]", "Show this help, or that of a command; with -a also the programs that add commands"}))
+	h.section("More, by topic:", append(more, item{"help [topic|command]", "Show this help, or the help of a topic or a command; with -a also the programs that add commands"}))
 	h.section("Flags:", []item{
 		{"-C DIR", "Run as if started in DIR; before the command"},
-		{"-h, --help", "Show this help; with --verbose also the files and exit codes"},
+		{"-h, --help", "Show this help; with --verbose also all commands, the files and exit codes"},
 		{"-V, --version", "Show the version"},
 	})
 	h.section("Environment:", environment())
@@ -87,12 +96,7 @@ func (p *Program) Overview(verbose bool, columns int) string {
 func (p *Program) groupOverview(word string, columns int) string {
 	h := helpText{columns: columns}
 	h.fill("Usage: thread "+word+" <command> [flags]", 0, len("Usage: "))
-	var commands []item
-	for _, e := range p.group(word) {
-		v := e.Show()
-		commands = append(commands, item{strings.TrimSpace(v.Name + " " + v.Args), v.Summary})
-	}
-	h.section("Commands:", commands)
+	h.section("Commands:", (&Topic{Entries: p.group(word)}).items())
 	return h.b.String()
 }
 
@@ -104,7 +108,7 @@ func (p *Program) externalSection(columns int) string {
 		found = append(found, item{name, programs.Find(programs.Prefix + name)})
 	}
 	if len(found) == 0 {
-		found = []item{{"(none)", "A program called thread-NAME beside thread or on PATH adds thread NAME"}}
+		found = []item{{"(none)", "A program called thread-NAME next to thread or on PATH adds thread NAME"}}
 	}
 	h.section("Commands of other programs:", found)
 	return h.b.String()
@@ -134,6 +138,7 @@ func environment() []item {
 func dataLayout() []item {
 	return []item{
 		{"<dir>/events.db", "the database: events, subscriptions, progress"},
+		{"<dir>/events.journal", "changes that events.db does not have yet; part of the database"},
 		{"<dir>/events.jsonl", "every event as a line of JSON, for people and grep"},
 		{"<dir>/events-<time>.jsonl", "older lines, 10000 or more per file"},
 		{"<dir>/run/", "lock files; may be deleted at any time"},
@@ -143,7 +148,7 @@ func dataLayout() []item {
 }
 
 // exitCodes returns what the verb's exit codes mean. What Exits says of 1 and 2 comes
-// beside what these mean for every verb with such flags.
+// next to what these mean for every verb with these flags.
 func (v *Verb) exitCodes(model *kong.Application) []item {
 	has := func(name string, required bool) bool {
 		return slices.ContainsFunc(model.Flags, func(f *kong.Flag) bool { return f.Name == name && (f.Required || !required) })

@@ -11,7 +11,7 @@ type helpText struct {
 	columns int
 }
 
-// Terms up to widestTerm stand beside their meaning, longer ones above it. Below
+// Terms up to widestTerm stand next to their meaning, longer ones above it. Below
 // narrowest columns they all do.
 const (
 	widestTerm = 24
@@ -20,7 +20,8 @@ const (
 
 // section adds a headline and items with their meanings in one column.
 func (h *helpText) section(title string, items []item) {
-	h.b.WriteString("\n" + title + "\n")
+	h.b.WriteByte('\n')
+	h.fill(title, 0, 0)
 	width := 0
 	for _, it := range items {
 		if n := utf8.RuneCountInString(it.term); n <= widestTerm {
@@ -49,7 +50,7 @@ func (h *helpText) examples(lines string) {
 	h.b.WriteString("\nExamples:\n  " + strings.ReplaceAll(lines, "\n", "\n  ") + "\n")
 }
 
-// fill adds a paragraph whose first line begins after so many spaces, and the
+// fill adds a paragraph whose first line begins after that many spaces, and the
 // others after hang.
 func (h *helpText) fill(text string, first, hang int) {
 	h.b.WriteString(strings.Repeat(" ", first))

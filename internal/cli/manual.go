@@ -32,8 +32,8 @@ func (a *App) manual(args []string) error {
 func (p *Program) ManualPages() map[string][]byte {
 	pages := map[string][]byte{p.name + ".1": p.overviewPage()}
 	for i := range p.Entries {
-		if p.Entries[i].Build != nil {
-			v := p.Entries[i].Build()
+		if p.Entries[i].Verb != nil {
+			v := p.Entries[i].Verb
 			pages[v.PageName()+".1"] = v.page()
 		}
 	}
@@ -51,9 +51,12 @@ func (p *Program) overviewPage() []byte {
 	m.text("A thread is a directory, as a git repository is one: any process of the host pushes events into it, and " +
 		"commands that are subscribed to it are run automatically when there are events for them. There is no server.")
 	m.section("COMMANDS")
-	for i := range p.Entries {
-		v := p.Entries[i].Show()
-		m.item(strings.TrimSpace(v.Name+" "+v.Args), v.Summary+". See "+v.PageName()+"(1).")
+	for _, t := range p.Topics() {
+		m.raw(".SS " + roff(t.Title) + "\n")
+		for _, e := range t.Entries {
+			v := e.Show()
+			m.item(strings.TrimSpace(v.Name+" "+v.Args), v.Summary+". See "+v.PageName()+"(1).")
+		}
 	}
 	m.section("ENVIRONMENT")
 	m.items(environment())

@@ -25,7 +25,7 @@ func (a *App) NotStarted(done string, err error) {
 	}
 }
 
-// WarnUnpopped says on a terminal, where somebody watches, which handlers exited 0 the
+// WarnUnpopped says on a terminal, where a person watches, which handlers exited 0 the
 // last time and had popped nothing. Elsewhere nothing is looked at: it would cost every
 // push.
 func (a *App) WarnUnpopped(ctx context.Context, t *engine.Thread) {
@@ -38,7 +38,7 @@ func (a *App) WarnUnpopped(ctx context.Context, t *engine.Thread) {
 	}
 }
 
-// giveBack is the advice about a file that somebody else has left in a thread.
+// giveBack is the advice about a file that another account has left in a thread.
 func (a *App) giveBack(e *dispatch.OwnerError) string {
 	return fmt.Sprintf("as %s, run chown -R %d %s", e.Owner, os.Geteuid(), ShellWord(a.Dir))
 }
@@ -53,13 +53,13 @@ func (a *App) aboutOwner(e *dispatch.OwnerError) *Failure {
 		fix = "make both belong to one account"
 	}
 	if list := dispatch.SafeDirectories(); list != "" {
-		fix += ", or if you trust everybody who can write there, add the line " + e.Path + " to " + list
+		fix += ", or if you trust every account that can write there, add the line " + e.Path + " to " + list
 	}
 	return &Failure{Code: 1, What: e.Error(), Fix: fix}
 }
 
 // OwnDir is SetDir for what only the account may do that the thread belongs to: what it
-// does was chosen by whoever can write the thread.
+// does was chosen by an account that can write the thread.
 func (a *App) OwnDir(dir string) error {
 	err := a.SetDir("--thread", dir)
 	if err == nil && IsThread(a.Dir) {

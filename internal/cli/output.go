@@ -7,7 +7,7 @@ import (
 	"thread/event"
 )
 
-// ErrReaderGone says that nobody reads stdout any more, as in `thread peek … |
+// ErrReaderGone says that no process reads stdout any more, as in `thread peek … |
 // head -1`. The command then ends with exit code 0 (T-10).
 var ErrReaderGone = errors.New("the reader of stdout is gone")
 

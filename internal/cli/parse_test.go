@@ -22,8 +22,8 @@ func TestParse(t *testing.T) {
 	var verbs []*cli.Verb
 	for _, list := range [][]cli.Entry{core.Verbs, sqlite.Verbs, serve.Verbs, history.Verbs, outbox.Verbs} {
 		for _, e := range list {
-			if e.Build != nil {
-				verbs = append(verbs, e.Build())
+			if e.Verb != nil {
+				verbs = append(verbs, e.Verb)
 			}
 		}
 	}

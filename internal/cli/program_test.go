@@ -23,7 +23,7 @@ func TestGroupOfAnotherProgram(t *testing.T) {
 	if code := p.Run([]string{"box"}, nil, io.Discard, &stderr); code != 2 || !strings.HasPrefix(stderr.String(), "Usage: thread box <command> [flags]\n") {
 		t.Errorf("thread box: exit code %d, %s", code, &stderr)
 	}
-	if text := p.Overview(false, 80); !strings.Contains(text, "box empty       Empty a box") {
+	if text := p.Overview(true, 80); !strings.Contains(text, "box empty  Empty a box") {
 		t.Errorf("the overview does not show it:\n%s", text)
 	}
 }
@@ -40,11 +40,11 @@ func TestNetworkVariable(t *testing.T) {
 // TestLinkedVerbStays: a verb that is linked in is not replaced by an entry that names
 // its program, whichever list comes first.
 func TestLinkedVerbStays(t *testing.T) {
-	linked := []Entry{{Name: "box list", Build: func() *Verb { return &Verb{Name: "box list"} }}}
+	linked := []Entry{{Name: "box list", Verb: &Verb{Name: "box list"}}}
 	named := []Entry{{Name: "box list", Program: "thread-box", Summary: "Show the boxes"}}
 	for _, lists := range [][][]Entry{{linked, named}, {named, linked}, {nil, linked, named}, {nil, named, linked}} {
 		p := NewProgram("thread", lists...)
-		if len(p.Entries) != 1 || p.Entries[0].Build == nil {
+		if len(p.Entries) != 1 || p.Entries[0].Verb == nil {
 			t.Errorf("%d entries, the first %+v", len(p.Entries), p.Entries[0])
 		}
 	}

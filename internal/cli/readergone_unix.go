@@ -11,7 +11,7 @@ import (
 )
 
 // UntilReaderGone returns a context that ends, with ErrReaderGone as its cause, when
-// nobody reads stdout any more: the other end of a pipe or of a socket is closed, or the
+// no process reads stdout any more: the other end of a pipe or of a socket is closed, or the
 // terminal is gone. Who only waits would not learn it from a write. It costs a thread
 // that sleeps in poll.
 func (o *Output) UntilReaderGone(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -12,7 +12,7 @@ import (
 // standard returns a copy of f, which is stdout or stderr and has the descriptor
 // fd, under another descriptor. Go ends the process by SIGPIPE when a write to
 // descriptor 1 or 2 finds no reader, and returns an error for every other one.
-// An error is what we want: a reader that goes away is no failure (
+// An error is what we want: a reader that goes away is not a failure (
 // T-10), least of all after a push. Asking for the signal (signal.Notify) does
 // the same and starts a thread; ignoring it is inherited by handlers.
 func standard(f *os.File, fd int) *os.File {
@@ -38,5 +38,5 @@ func spareDescriptors() error {
 	return nil
 }
 
-// isReaderGone reports whether a write failed because nobody reads.
+// isReaderGone reports whether a write failed because no process reads.
 func isReaderGone(err error) bool { return errors.Is(err, syscall.EPIPE) }

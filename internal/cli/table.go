@@ -9,7 +9,7 @@ import (
 // Table prints rows of cells, which are printable. On a terminal the columns are
 // aligned: the first rows are held back to see how wide they are, and from then
 // on widths only grow. What does not fit is cut, which an ellipsis shows. On a terminal
-// that is too narrow for that each cell has a line of its own, behind its column's name.
+// that is too narrow for that each cell has a separate line, behind its column's name.
 // Elsewhere cells are whole and a tab stands between them, so that a line depends
 // on its row alone and cut and awk can read it.
 type Table struct {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -26,12 +27,13 @@ type Verb struct {
 	Errors func(a *App) []Rule
 }
 
-// Entry names a verb. Of one that is linked into the program there is a function
-// that returns the rest, so that only the verb that is run is built. Of one that
-// another program has there is what the overview shows.
+// Entry names a verb. Verb is nil for the verb of another program, of which there is what
+// the overview shows. Verbs are variables without code that runs at the start, so that only
+// the pages of the verb that is run are read.
 type Entry struct {
 	Name  string
-	Build func() *Verb
+	Verb  *Verb
+	Topic string // where the overview has it
 
 	// Program is who has it, when it is not linked in. A Name of one word then also
 	// stands for all verbs of two words that begin with it.
@@ -42,10 +44,10 @@ type Entry struct {
 
 // Show returns the verb, or of another program's what the overview shows.
 func (e *Entry) Show() *Verb {
-	if e.Build == nil {
+	if e.Verb == nil {
 		return &Verb{Name: e.Name, Args: e.Args, Summary: e.Summary}
 	}
-	return e.Build()
+	return e.Verb
 }
 
 // Program is one of the programs: what it is called, and its verbs in the order of
@@ -56,29 +58,31 @@ type Program struct {
 }
 
 // NewProgram returns the program that has the verbs of all the lists. A verb that is
-// linked in takes the place of the entry that names its program, and those of a group
-// that of the entry that stands for the group.
+// linked in takes the place of the entry that names its program, and the verbs of a group
+// the place of the entry that stands for the group.
 func NewProgram(name string, lists ...[]Entry) *Program {
 	p := &Program{name: name, Entries: slices.Clone(lists[0])}
 	for _, list := range lists[1:] {
 		for _, e := range list {
 			group, _, _ := strings.Cut(e.Name, " ")
 			i := slices.IndexFunc(p.Entries, func(known Entry) bool {
-				return known.Name == e.Name || known.Build == nil && known.Name == group
+				return known.Name == e.Name || known.Verb == nil && known.Name == group
 			})
 			switch {
 			case i < 0:
 				p.Entries = append(p.Entries, e)
 			case p.Entries[i].Name == e.Name:
-				if e.Build != nil || p.Entries[i].Build == nil { // in whichever order they come
+				if e.Verb != nil || p.Entries[i].Verb == nil { // in whichever order they come
+					e.Topic = cmp.Or(e.Topic, p.Entries[i].Topic)
 					p.Entries[i] = e
 				}
 			default:
+				e.Topic = p.Entries[i].Topic
 				p.Entries = slices.Insert(p.Entries, i, e)
 			}
 		}
 	}
-	p.Entries = slices.DeleteFunc(p.Entries, func(e Entry) bool { return e.Build == nil && p.group(e.Name) != nil })
+	p.Entries = slices.DeleteFunc(p.Entries, func(e Entry) bool { return e.Verb == nil && p.group(e.Name) != nil })
 	return p
 }
 

@@ -11,7 +11,7 @@ import (
 // consumer's lock while its handler runs.
 const superviseVerb = "supervise"
 
-// Wake starts whoever is to run the handlers after a push.
+// Wake starts the process that is to run the handlers after a push.
 func Wake(ctx context.Context, t *engine.Thread, source string) error {
 	return dispatch.Wake(ctx, t, source)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ type Options struct {
 	Mode        Mode
 	ContentOnly bool // stdin is the content; with Batch above 1, Separator is behind each
 	Separator   byte
-	// AppendEvent writes an event as JSON on one line; nil for that of package event.
+	// AppendEvent writes an event as JSON on one line; nil for the form of package event.
 	AppendEvent func(b []byte, e *event.Event) []byte
 	// Parallel is how many deliveries may be out at once, 0 for one after the other in
 	// the order of their ids. Then events with the same Key, as of
@@ -47,18 +48,20 @@ type Options struct {
 	// Worker starts the command Parallel times, once, to speak in lines (see workers);
 	// only with Batch 1.
 	Worker bool
-	// Turns is asked before each delivery in parallel, nil for nobody. It returns when the
+	// Turns is asked before each delivery in parallel, nil for none. It returns when the
 	// delivery has its turn, or an error, which ends the run without an error.
 	Turns func(ctx context.Context, slot int, key *string, event int64) (Turn, error)
 	// Lost is closed when the consumer may be another process's: what runs is ended and
 	// does not count. nil: that does not happen.
 	Lost           <-chan struct{}
 	Stdout, Stderr io.Writer
-	Env            []string // in the command's environment, beside ours and the event
+	Work           *os.File // inherited by the command: the tree lock of package command; may be nil
+	Env            []string // in the command's environment, next to ours and the event
 	// Warn is called for every delivery that did not succeed.
 	Warn func(format string, args ...any)
 	// Progress is called with what the run has done so far, when that changes. May be nil.
 	Progress func(Summary)
+	tracing
 	// Signals are passed on as the package comment says. May be nil.
 	Signals *Signals
 }
@@ -111,6 +114,7 @@ var testPoint = func(place string) {}
 func Run(ctx context.Context, t *engine.Thread, consumer string, o Options) (Summary, error) {
 	r := newRun(t, consumer, o)
 	defer r.closeLeft()
+	defer r.feed.Close()
 	if r.Parallel > 0 || r.Worker {
 		err := r.parallel(ctx)
 		return r.sum, err
@@ -258,7 +262,9 @@ const busyTries = 15
 func (r *run) next(result *engine.Result) (d engine.Delivery, err error) {
 	dead := r.feed.Dead
 	err = retryBusy(func() (err error) {
-		d, err = r.feed.Next(context.Background(), result)
+		if d, err = r.feed.Next(context.Background(), result); errors.Is(err, engine.ErrStale) {
+			d, err = r.feed.Next(context.Background(), nil) // the consumer was moved meanwhile
+		}
 		return err
 	})
 	r.warnDead(dead)
@@ -268,7 +274,9 @@ func (r *run) next(result *engine.Result) (d engine.Delivery, err error) {
 func (r *run) settle(result engine.Result) (settled bool, err error) {
 	dead := r.feed.Dead
 	err = retryBusy(func() (err error) {
-		settled, err = r.feed.Settle(context.Background(), result)
+		if settled, err = r.feed.Settle(context.Background(), result); errors.Is(err, engine.ErrStale) {
+			err = nil // the consumer was moved meanwhile
+		}
 		return err
 	})
 	r.warnDead(dead)
@@ -294,15 +302,17 @@ func retryBusy(call func() error) (err error) {
 // deliver runs the command on d and returns the result.
 func (r *run) deliver(d *engine.Delivery) (engine.Result, error) {
 	result, err := r.attempt(d, nil)
-	if err == nil {
-		r.account(d, result)
+	if err != nil {
+		return result, err
 	}
-	return result, err
+	r.account(d, result)
+	return result, nil
 }
 
-// attempt is deliver without counting. turn is nil where nobody is asked for it.
+// attempt is deliver without counting. turn is nil where none is needed.
 func (r *run) attempt(d *engine.Delivery, turn Turn) (engine.Result, error) {
-	code, text, said, err := r.exec(d, r.until(turn))
+	traced := r.begin(d)
+	code, text, said, err := r.exec(d, turn, traced)
 	if err != nil {
 		return engine.Result{}, err
 	}
@@ -313,6 +323,7 @@ func (r *run) attempt(d *engine.Delivery, turn Turn) (engine.Result, error) {
 	if code != 0 && r.isLost() {
 		result.Verdict = engine.Returned
 	}
+	traced.end(&result)
 	return result, nil
 }
 
@@ -332,7 +343,7 @@ func (r *run) account(d *engine.Delivery, result engine.Result) {
 	r.Warn("%s", r.describe(d, result))
 }
 
-// The exit codes with a meaning of their own, from sysexits.h.
+// The exit codes with a separate meaning, from sysexits.h.
 const (
 	exitDataErr     = 65
 	exitTempFail    = 75

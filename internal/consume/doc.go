@@ -1,6 +1,6 @@
 // Package consume is the loop that every handler needs: it takes a consumer's
 // events, hands them to a command, and does with them what the command's exit
-// code says. docs/CONSUME.md is for users. The package is internal to this
+// code says. docs/reference/consume.md is for users. The package is internal to this
 // program and makes no promise to library users.
 //
 //	exit code of the command     its events

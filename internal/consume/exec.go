@@ -2,19 +2,19 @@ package consume
 
 import (
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"thread/engine"
+	"thread/internal/command"
+	"thread/internal/redact"
 )
 
-// The environment of the command, beside that of this process. Those of the event
+// The environment of the command, next to the environment of this process. Variables of the event
 // are set with Batch 1 only, and one whose value an environment cannot hold, as it has
 // a NUL character or more than maxValueBytes, is left out.
 const (
@@ -27,94 +27,78 @@ const (
 // one than twice that.
 const maxValueBytes = 64 << 10
 
-// stdinGrace is how long the rest of a long delivery is offered to what a command
-// has left behind, once it has ended itself.
-const stdinGrace = time.Second
-
-var killedByInterrupt = killedBy(syscall.SIGINT)
-
-func killedBy(s syscall.Signal) string { return "killed by signal: " + s.String() }
+var killedByInterrupt = command.KilledBy(syscall.SIGINT)
 
 // exec runs the command once. code is -1 when it was killed. text says how it ended,
-// and said that with the end of what it printed on stderr, if it did not exit with 0.
+// and said that with the end of what it printed on stderr, if it did not exit with 0. Its trace
+// is in its environment.
 // The error wraps ErrCommand.
-func (r *run) exec(d *engine.Delivery, turn Turn) (code int64, text, said string, err error) {
+func (r *run) exec(d *engine.Delivery, turn Turn, traced traced) (code int64, text, said string, err error) {
 	stderr, err := r.newStderr()
 	if err != nil {
 		return 0, "", "", fmt.Errorf("%w: %w", ErrCommand, err)
 	}
 	defer r.leave(stderr)
-	cmd := exec.Command(r.Command[0], r.Command[1:]...)
-	cmd.Stdout, cmd.Stderr = r.Stdout, stderr.writer
-	cmd.Env = r.environment(d)
-	cmd.Stdin = bytes.NewReader(r.input(d))
-	cmd.WaitDelay = stdinGrace
-	if turn != nil {
-		cmd.Env = append(cmd.Env, turn.Environment()...)
-		ownGroup(cmd)
-	}
-	err = cmd.Start()
-	stderr.started()
+	spec := r.spec(turn, traced.environment(r.environment(d)))
+	spec.Stdin, spec.Stdout, spec.Stderr = bytes.NewReader(r.input(d)), r.Stdout, stderr.Writer
+	p, err := command.Start(spec)
+	stderr.Started()
 	if err != nil {
 		return 0, "", "", fmt.Errorf("%w: %w", ErrCommand, err)
 	}
-	r.Signals.attach(cmd.Process)
-	over := r.watch(turn, cmd.Process)
+	r.Signals.attach(p.Process)
 	testPoint("running")
-	err = cmd.Wait()
+	until, over := r.until(turn, p)
+	x := p.Wait(until)
 	over()
-	r.Signals.detach(cmd.Process)
-	var failed *exec.ExitError
-	if err != nil && !errors.As(err, &failed) && cmd.ProcessState == nil {
-		return 0, "", "", fmt.Errorf("%w: %w", ErrCommand, err)
+	r.Signals.detach(p.Process)
+	if x.Code != 0 {
+		said = stderr.said(x.Text())
 	}
-	code = int64(cmd.ProcessState.ExitCode())
-	text = "exit " + strconv.FormatInt(code, 10)
-	if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		code, text = -1, killedBy(w.Signal())
-	}
-	if code != 0 {
-		said = stderr.said(text)
-	}
-	return code, text, said, nil
+	return int64(x.Code), x.Text(), said, nil
 }
 
-// watch ends a process, with its group, when its turn is to end, until the returned
-// function is called. As it is in no group with this process, SIGTERM is passed on.
-func (r *run) watch(turn Turn, p *os.Process) (over func()) {
-	if turn == nil {
-		return func() {}
+// spec is what the command and a worker have in common.
+func (r *run) spec(turn Turn, env []string) command.Spec {
+	s := command.Spec{Argv: r.Command, Env: env, Tree: r.Work, Grace: endGrace}
+	if turn != nil {
+		s.Env = append(s.Env, turn.Environment()...)
 	}
-	ended, all := make(chan struct{}), make(chan struct{})
+	s.Group = turn != nil || r.Lost != nil
+	return s
+}
+
+// until returns a context that ends when the delivery is to end: its turn is to, or without
+// a turn the consumer may be another process's. As a command with a turn is in no group with
+// this process, SIGTERM is passed on.
+func (r *run) until(turn Turn, p *command.Process) (ctx context.Context, over func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	abort, came := r.Lost, (<-chan struct{})(nil)
+	if turn != nil {
+		abort, came = turn.Abort(), r.Signals.cameFirst()
+	}
+	if abort == nil {
+		return ctx, cancel
+	}
+	watched := make(chan struct{})
 	go func() {
-		defer close(all)
-		came := r.Signals.cameFirst()
-		if _, alone := turn.(lostTurn); alone {
-			came = nil // what was begun is brought to its end
-		}
-		for ; ; came = nil {
+		defer close(watched)
+		defer cancel()
+		for {
 			select {
-			case <-ended:
+			case <-ctx.Done():
+				return
+			case <-abort:
 				return
 			case <-came:
-				terminateGroup(p)
-				continue
-			case <-turn.Abort():
+				p.Pass(syscall.SIGTERM)
+				came = nil
 			}
-			break
 		}
-		terminateGroup(p)
-		grace := time.NewTimer(endGrace)
-		defer grace.Stop()
-		select {
-		case <-ended:
-		case <-grace.C:
-		}
-		killGroup(p) // the rest of it had its time, too
 	}()
-	return func() {
-		close(ended)
-		<-all
+	return ctx, func() {
+		cancel()
+		<-watched
 	}
 }
 
@@ -173,6 +157,13 @@ func (r *run) environment(d *engine.Delivery) []string {
 	if e.Subtype != nil {
 		set(envEvent+"SUBTYPE", *e.Subtype)
 	}
+	parent, request := e.Trace()
+	if parent != "" {
+		set("TRACEPARENT", parent)
+	}
+	if request != "" {
+		set("THREAD_REQUEST_ID", request)
+	}
 	set(envEvent+"ATTEMPT", strconv.FormatInt(d.Attempt, 10))
 	return env
 }
@@ -184,7 +175,7 @@ func (r *run) describe(d *engine.Delivery, result engine.Result) string {
 	if len(d.Events) > 1 {
 		which = fmt.Sprintf("events %d to %d (%d)", first, last, len(d.Events))
 	}
-	why := brief(result.Error)
+	why := brief(redact.Text(result.Error))
 	switch {
 	case result.Verdict == engine.Deferred:
 		return which + ": " + why + ", tried again later"

@@ -41,7 +41,7 @@ func child(dir string) int {
 	parallel, _ := strconv.ParseInt(os.Getenv("CONSUME_PARALLEL"), 10, 64)
 	most := int64(attempts)
 	if parallel > 0 {
-		most = 1000 // what many kills meet again and again is no dead letter there
+		most = 1000 // what many kills meet again and again is not a dead letter there
 	}
 	var n atomic.Int64
 	testPoint = func(place string) {
@@ -119,7 +119,7 @@ func holdPipe(t *testing.T, cmd *exec.Cmd) (wait func()) {
 // per round, until a round comes to its end unharmed. After each kill another
 // consume ends the work. Whatever the place: every event is delivered, the bad
 // one alone becomes a dead letter after exactly the attempts allowed, and a good
-// one comes again only if it was out when the kill came.
+// one is redelivered only if it was out when the kill came.
 func TestKillAtEveryPlace(t *testing.T) {
 	for _, batch := range []int{1, 4} {
 		places := map[string]int{}

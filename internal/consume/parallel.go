@@ -14,7 +14,7 @@ import (
 // runner is what carries deliveries out, each of its slots one at a time.
 type runner interface {
 	// run carries out a delivery in a slot and returns its result. Where the slot cannot
-	// take another one yet, rest returns when it can. turn is nil where nobody is asked
+	// take another one yet, rest returns when it can. turn is nil where none is
 	// for it.
 	run(slot int, d *engine.Delivery, turn Turn) (r engine.Result, rest func(), err error)
 	// stop is called when nothing new is begun any more, and end when no slot is busy
@@ -85,6 +85,7 @@ func (r *run) parallel(ctx context.Context) error {
 		run: r, feed: feed, want: n, look: true, careful: make(map[int64]held),
 		turned: make(chan turned), slots: make([]chan held, n), some: make(chan struct{}, 1), freed: make(chan int), stepped: make(chan stepped, 1),
 	}
+	defer feed.Close()
 	for slot := range n {
 		p.free = append(p.free, n-1-slot)
 	}
@@ -184,7 +185,7 @@ func (p *parallel) loop(ctx context.Context) error {
 			p.stored(s)
 		case <-written:
 			p.wake()
-			// Our own results are written, too: that is looked at only where somebody has
+			// Our own results are written, too: that is looked at only where another process has
 			// nothing to do.
 			p.look = p.look || len(p.free) > 0
 		case <-timer.C:
@@ -219,7 +220,7 @@ func (p *parallel) end(e ended) {
 	}
 }
 
-// finish ends the run once what has begun is over.
+// finish ends the run once what has begun has ended.
 func (p *parallel) finish(err error) {
 	if p.failed == nil {
 		p.failed = err
@@ -234,7 +235,7 @@ func (p *parallel) begin() {
 	if p.step != nil || len(p.outcomes)+len(p.begun) == 0 && (!p.look || p.ending) {
 		return
 	}
-	// While there is plenty in reserve, nobody waits for the step: it is worth a moment
+	// While there is plenty in reserve, no caller waits for the step: it is worth a moment
 	// to have more results share it.
 	if !p.gathered && !p.ending && !p.look && len(p.careful) == 0 && len(p.reserve) > p.want/2 {
 		if p.gather == nil {
@@ -307,7 +308,7 @@ func (p *parallel) stored(s stepped) {
 	}
 }
 
-// finished reports whether all is over. No step is under way.
+// finished reports whether all has ended. No step is under way.
 func (p *parallel) finished() (bool, error) {
 	if p.busy > 0 || len(p.outcomes)+len(p.begun) > 0 {
 		return false, nil
@@ -338,7 +339,7 @@ func (p *parallel) until() (time.Time, error) {
 	return p.last.NotBefore, nil
 }
 
-// commands runs the command anew for each delivery.
+// commands runs the command again for each delivery.
 type commands struct{ r *run }
 
 func (c *commands) run(_ int, d *engine.Delivery, turn Turn) (r engine.Result, rest func(), err error) {

@@ -54,7 +54,7 @@ func readDeliveries(t testing.TB, log string) deliveries {
 	return d
 }
 
-// Several deliveries are out at once, and events of one key one after the other.
+// Several deliveries are in flight at once, and events of one key one after the other.
 func TestParallelKeys(t *testing.T) {
 	th, log := keyedThread(t, 120, 6)
 	t.Setenv("LOG", log)
@@ -168,7 +168,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// What a worker has left behind may have its stdout open: nobody waits for its end, neither
+// What a worker has left behind may have its stdout open: no caller waits for its end, neither
 // when the worker has died nor when the work is done.
 func TestWorkerLeavesAProcess(t *testing.T) {
 	for _, end := range []string{"kill -9 $$", `echo '{"id":1,"ok":true}'; exit`, `echo '{"id":1,"ok":true}'; read x`} {
@@ -249,7 +249,7 @@ func TestNoWorker(t *testing.T) {
 
 // TestParallelKill kills a consume again and again, each time after some deliveries
 // have begun, until the work is done. Nothing is lost, each key is in order, and an
-// event comes again only if it was out when a kill came.
+// event is redelivered only if it was out when a kill came.
 func TestParallelKill(t *testing.T) {
 	for _, worker := range []bool{false, true} {
 		const n, keys = 200, 20
@@ -317,7 +317,7 @@ func TestParallelKill(t *testing.T) {
 	}
 }
 
-// BenchmarkWorker is what an event costs beside the work of the worker, which has none.
+// BenchmarkWorker is what an event costs next to the work of the worker, which has none.
 func BenchmarkWorker(b *testing.B) {
 	for _, n := range []int64{1, 16} {
 		b.Run(strconv.FormatInt(n, 10), func(b *testing.B) {

@@ -88,7 +88,7 @@ func (s *Signals) detach(p *os.Process) {
 }
 
 // interruptGrace is how long the terminal's SIGINT may take to reach us after a
-// command has died of its own.
+// command has died by itself.
 const interruptGrace = 100 * time.Millisecond
 
 // interrupted reports whether SIGINT came first, or comes now. To be asked when a

@@ -144,7 +144,7 @@ func TestLeftStderrIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		writers = append(writers, s.writer)
+		writers = append(writers, s.Writer)
 		r.leave(s)
 	}
 	if len(r.left) != maxLeft {

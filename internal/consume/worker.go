@@ -3,20 +3,20 @@ package consume
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/command"
 	"thread/internal/duration"
 	"thread/internal/pipe"
 )
@@ -34,21 +34,20 @@ import (
 type workers struct {
 	r     *run
 	slots []worker
-	over  chan struct{} // closed: nobody waits for a start any more
+	over  chan struct{} // closed: no caller waits for a start any more
 	once  sync.Once
 	all   sync.WaitGroup
 }
 
 type worker struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	stdout *os.File
-	out    *bufio.Reader // of stdout
-	ended  chan struct{} // closed when the process has ended
-	err    *stderr
-	line   []byte // memory for a line
-	append func(b []byte, e *event.Event) []byte
-	pause  time.Duration // before the next start
+	process *command.Process // nil: there is none
+	in      io.WriteCloser
+	stdout  *os.File
+	out     *bufio.Reader // of stdout
+	err     *stderr
+	line    []byte // memory for a line
+	append  func(b []byte, e *event.Event) []byte
+	pause   time.Duration // before the next start
 }
 
 // keptLine is up to which length the memory for a line is used again.
@@ -70,23 +69,33 @@ func newWorkers(r *run, n int) *workers {
 func (w *workers) run(slot int, d *engine.Delivery, turn Turn) (result engine.Result, rest func(), err error) {
 	w.all.Add(1)
 	defer w.all.Done()
-	turn = w.r.until(turn)
 	s := &w.slots[slot]
-	if s.cmd == nil {
+	if s.process == nil {
 		if err := s.start(w.r, turn); err != nil {
 			return engine.Result{}, nil, err
 		}
 	}
 	testPoint("running")
+	traced := w.r.begin(d)
 	said := s.err
-	over := w.r.watch(turn, s.cmd.Process)
+	until, over := w.r.until(turn, s.process)
+	gone := make(chan struct{})
+	process := s.process
+	stop := context.AfterFunc(until, func() {
+		defer close(gone)
+		process.End()
+	})
 	result, err = s.ask(d)
+	if !stop() {
+		<-gone
+	}
 	over()
 	if err == nil {
 		s.pause = 0
 		if result.Verdict == engine.Failed || result.Verdict == engine.Rejected {
 			result.Error = said.said(result.Error)
 		}
+		traced.end(&result)
 		return result, nil, nil
 	}
 	state := s.kill(w.r)
@@ -101,6 +110,7 @@ func (w *workers) run(slot int, d *engine.Delivery, turn Turn) (result engine.Re
 		result.Verdict = engine.Returned
 	}
 	result.Error = said.said(result.Error)
+	traced.end(&result)
 	w.r.leave(said)
 	s.pause = min(max(firstPause, 2*s.pause), longestPause)
 	return result, func() {
@@ -114,42 +124,45 @@ func (w *workers) run(slot int, d *engine.Delivery, turn Turn) (result engine.Re
 }
 
 func (s *worker) start(r *run, turn Turn) (err error) {
-	cmd := exec.Command(r.Command[0], r.Command[1:]...)
-	if s.err, err = r.newStderr(); err != nil {
-		return fmt.Errorf("%w: %w", ErrCommand, err)
-	}
-	cmd.Stderr, cmd.Env = s.err.writer, r.baseEnvironment()
-	if turn != nil {
-		cmd.Env = append(cmd.Env, turn.Environment()...)
-		ownGroup(cmd)
-	}
-	var reader, writer *os.File
-	if reader, writer, err = os.Pipe(); err == nil {
-		cmd.Stdout = writer
-		if s.in, err = cmd.StdinPipe(); err == nil {
-			err = cmd.Start()
-		}
-		writer.Close()
+	defer func() {
 		if err != nil {
-			reader.Close()
+			err = fmt.Errorf("%w: %w", ErrCommand, err)
 		}
+	}()
+	if s.err, err = r.newStderr(); err != nil {
+		return err
 	}
-	s.err.started()
+	defer s.err.Started()
+	stdin, in, err := os.Pipe()
 	if err != nil {
-		r.leave(s.err)
-		return fmt.Errorf("%w: %w", ErrCommand, err)
+		return err
 	}
-	s.cmd, s.append = cmd, r.AppendEvent
-	s.stdout, s.ended = reader, make(chan struct{})
+	defer stdin.Close()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return err
+	}
+	defer writer.Close()
+	spec := r.spec(turn, r.baseEnvironment())
+	spec.Stdin, spec.Stdout, spec.Stderr = stdin, writer, s.err.Writer
+	p, err := command.Start(spec)
+	if err != nil {
+		in.Close()
+		reader.Close()
+		r.leave(s.err)
+		return err
+	}
+	s.process, s.in, s.stdout, s.append = p, in, reader, r.AppendEvent
 	s.out = bufio.NewReaderSize(pipe.UntilStopped(reader), 64<<10)
 	// What the worker has left behind may have its stdin and its stdout for as long as
-	// it likes: once the worker has ended, nobody waits for either.
-	go func(ended chan struct{}) {
-		_ = cmd.Wait() // and closes its stdin
+	// it likes: once the worker has ended, nothing waits for either.
+	go func() {
+		<-p.Ended()
 		pipe.Stop(reader)
-		close(ended)
-	}(s.ended)
-	r.Signals.attach(cmd.Process)
+		in.Close()
+	}()
+	r.Signals.attach(p.Process)
 	return nil
 }
 
@@ -276,12 +289,10 @@ const MaxWorkerDelay = 24 * time.Hour
 // kill ends a worker that is of no use any more, and says how it ended.
 func (s *worker) kill(r *run) string {
 	s.in.Close()
-	// What wrote something that is no result is not asked twice.
-	process := s.cmd.Process
-	timer := time.AfterFunc(killGrace, func() { _ = process.Kill() })
-	state := s.wait(r)
-	timer.Stop()
-	return state
+	// What wrote something that is not a result is not asked twice.
+	timer := time.AfterFunc(killGrace, s.process.Kill)
+	defer timer.Stop()
+	return s.wait(r)
 }
 
 // killGrace lets a worker whose stdout is closed end by itself, so that its own exit
@@ -289,15 +300,11 @@ func (s *worker) kill(r *run) string {
 const killGrace = 200 * time.Millisecond
 
 func (s *worker) wait(r *run) string {
-	<-s.ended
+	x := s.process.Wait(context.Background())
 	s.stdout.Close()
-	r.Signals.detach(s.cmd.Process)
-	state := s.cmd.ProcessState
-	s.cmd = nil
-	if w, ok := state.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return killedBy(w.Signal())
-	}
-	return fmt.Sprintf("exit %d", state.ExitCode())
+	r.Signals.detach(s.process.Process)
+	s.process = nil
+	return x.Text()
 }
 
 func (w *workers) stop() { w.once.Do(func() { close(w.over) }) }
@@ -308,16 +315,13 @@ func (w *workers) end() {
 	w.all.Wait()
 	var ending sync.WaitGroup
 	for i := range w.slots {
-		if s := &w.slots[i]; s.cmd != nil {
+		if s := &w.slots[i]; s.process != nil {
 			ending.Go(func() {
 				s.in.Close()
-				process := s.cmd.Process
-				term := time.AfterFunc(endGrace, func() { _ = process.Signal(syscall.SIGTERM) })
-				kill := time.AfterFunc(2*endGrace, func() { _ = process.Kill() })
+				late := time.AfterFunc(endGrace, s.process.End)
 				go func(out io.Reader) { _, _ = io.Copy(io.Discard, out) }(s.out)
 				s.wait(w.r)
-				term.Stop()
-				kill.Stop()
+				late.Stop()
 				w.r.leave(s.err)
 			})
 		}

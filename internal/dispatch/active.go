@@ -21,7 +21,7 @@ type ActiveRun struct {
 }
 
 // Active returns what is known of the consumers whose handlers run or wait to be tried
-// again, whoever supervises them, by name. It changes nothing, and it holds up no
+// again, whichever process supervises them, by name. It changes nothing, and it holds up no
 // dispatch.
 func Active(ctx context.Context, t *engine.Thread) (list []ActiveRun, err error) {
 	r := newDispatcher(t, Options{})

@@ -152,7 +152,7 @@ func TestWhyNobodyIsOnTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	if a, err = Why(context.Background(), b.t, "c", 1); err != nil || !strings.Contains(a.Text, "those of another consumer of the thread run or wait") {
+	if a, err = Why(context.Background(), b.t, "c", 1); err != nil || !strings.Contains(a.Text, "the handlers of another consumer of the thread run or wait") {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,13 +15,16 @@ import (
 	"thread/lock"
 )
 
-// The environment of a handler, beside what the push had (T-65).
+// The environment of a handler, next to what the push had (T-65).
 const (
 	envDir       = "THREAD_DIR"           // the thread directory, absolute
 	envConsumer  = "THREAD_CONSUMER"      // the subscription
 	envLastAcked = "THREAD_LAST_ACKED_ID" // the progress at the start
-	envRunID     = "THREAD_RUN_ID"        // 32 hex digits, different for every run
-	envPopped    = "THREAD_POPPED"        // where Popped writes, "" when success does not ack
+
+	envTraceparent = "TRACEPARENT" // of the first unread event, if it has one
+	envRequestID   = "THREAD_REQUEST_ID"
+	envRunID       = "THREAD_RUN_ID" // 32 hex digits, different for every run
+	envPopped      = "THREAD_POPPED" // where Popped writes, "" when success does not ack
 )
 
 // envAck, set to ackOnSuccess where a push is made, has the effect of
@@ -159,7 +161,7 @@ const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 // the way is meant.
 func handlerPath() string {
 	path, set := os.LookupEnv("PATH")
-	if !set && runtime.GOOS != "windows" {
+	if !set {
 		path = standardPath
 	}
 	exe, err := executable()
@@ -179,6 +181,23 @@ func ofService(variable string) bool {
 	return name == "NOTIFY_SOCKET" || name == "WATCHDOG_USEC" || name == "WATCHDOG_PID"
 }
 
+// trace returns the trace context of the first unread event, for the environment. What that
+// has none of stays as it was for the dispatch.
+func (h *handler) trace() (parent, request string) {
+	if h.rec == nil || h.rec.First == 0 {
+		return "", ""
+	}
+	_ = h.t.View(context.Background(), func(tx *engine.Tx) error { // the handler will meet the error itself
+		e, ok, err := tx.Event(h.rec.First)
+		if !ok || err != nil {
+			return err
+		}
+		parent, request = e.Trace()
+		return nil
+	})
+	return parent, request
+}
+
 // environment is what the handler gets: everything that we have but what is of our
 // service, and the run.
 func (h *handler) environment() []string {
@@ -190,8 +209,15 @@ func (h *handler) environment() []string {
 	env := append(slices.DeleteFunc(os.Environ(), ofService), envDir+"="+h.t.Dir(), envConsumer+"="+h.due.Consumer,
 		envLastAcked+"="+strconv.FormatInt(h.due.Progress.LastAcked, 10), envRunID+"="+h.runID(), envPopped+"="+popped)
 	env = append(env, "PATH="+handlerPath())
+	parent, request := h.trace()
+	if parent != "" {
+		env = append(env, envTraceparent+"="+parent)
+	}
+	if request != "" {
+		env = append(env, envRequestID+"="+request)
+	}
 	if h.hooks != nil && h.hooks.Env != nil {
-		env = append(env, h.hooks.Env()...)
+		env = append(env, h.hooks.Env(h.runID(), h.rec.First)...)
 	}
 	return env
 }

@@ -1,53 +1,66 @@
 package dispatch
 
 import (
+	"context"
+	"errors"
+	"os"
 	"os/exec"
 	"sync"
+	"time"
+
+	"thread/internal/command"
 )
 
-// children are the processes that this one has started and waits for by itself. A
-// process that gets the orphans of its handlers (adoptOrphans) has others, too.
+// children is what is known of the handlers' processes that are children of this one.
 var children struct {
 	sync.Mutex
 	adopts  bool
-	pids    map[int]bool
 	runs    int    // handlers that run
 	begun   uint64 // handlers that were started, or adopted
 	tainted bool   // a handler that exited has left processes here
 }
 
-// startChild starts cmd as one of the children: its end is never taken for that of
-// an orphan, however soon it comes.
-func startChild(cmd *exec.Cmd) error {
-	children.Lock()
-	defer children.Unlock()
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if children.pids == nil {
-		children.pids = map[int]bool{}
-	}
-	children.pids[cmd.Process.Pid] = true
-	return nil
-}
-
-// waitChild is cmd.Wait for what startChild has started.
+// waitChild is command.WaitOwn, and deals with what the child has left.
 func waitChild(cmd *exec.Cmd) error {
-	err := cmd.Wait()
-	children.Lock()
-	delete(children.pids, cmd.Process.Pid)
-	children.Unlock()
+	err := command.WaitOwn(cmd)
 	reapOrphans()
 	return err
 }
 
-func isChild(pid int) bool {
-	children.Lock()
-	defer children.Unlock()
-	return children.pids[pid]
+// remains tells what is left of this run. The leader is 0 unless it is our child and
+// not waited for.
+func (h *handler) remains(leader int) *command.Left {
+	q := &command.Left{RunID: h.rec.RunID, Leader: leader, Trees: h.trees(h.due.Consumer), Child: command.IsOwn, Reap: reapOrphans}
+	if h.orphans != nil { // processes of before are of other handlers
+		q.Orphan = func(p command.Stat) bool { return h.orphans.certain() && p.Began >= h.rec.Began }
+	}
+	return q
 }
 
-// orphanScope tells whether orphans without a name of their run are those of one handler:
+// trees are the locks that what is left of a handler may hold.
+func (r *dispatcher) trees(consumer string) []string {
+	return []string{r.treeLockPath(consumer), r.workLockPath(consumer)}
+}
+
+// evict ends what is left of a handler, see [command.Left.End].
+func (r *dispatcher) evict(ctx context.Context, consumer string, q *command.Left, grace time.Duration) error {
+	return q.End(ctx, grace, r.saysEnded(consumer))
+}
+
+func (r *dispatcher) saysEnded(consumer string) func(pid int, err error) {
+	return func(pid int, err error) {
+		r.log.Warn("supervise: consumer=%s ends pid=%d, left of the handler before%s", consumer, pid, suffix(err))
+	}
+}
+
+func suffix(err error) string {
+	if err == nil || errors.Is(err, os.ErrProcessDone) {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+// orphanScope tells whether orphans without a name of their run are the run of one handler:
 // only if no other one ran in this process at the same time, and none before has
 // left anything behind.
 type orphanScope struct {

@@ -63,7 +63,7 @@ func (r *dispatcher) ruleNew(ctx context.Context, d engine.Due, n note) (bool, e
 //  5. if not: release both locks, and then repeat the step that failed
 //
 // Without step 5, an event whose own dispatch saw the lock held in steps 2 to 4
-// would be nobody's. The same goes for room that was in hand when the repeated
+// would belong to no process. The same goes for room that was in hand when the repeated
 // attempt found nothing to run: recheck. A run that has lost its supervisor has its
 // place still: it needs a slot only.
 func (r *dispatcher) claim(ctx context.Context, consumer string, rule runRule) (*claim, claimResult, error) {

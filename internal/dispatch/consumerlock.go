@@ -1,12 +1,17 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"thread/engine"
+	"thread/internal/command"
 	"thread/lock"
 )
 
@@ -20,9 +25,10 @@ type ConsumerLock struct {
 	r        *dispatcher
 	consumer string
 	runID    string     // "" in the consumer's own handler
-	own      *lock.File // against others who lock the consumer, in a handler too
+	own      *lock.File // the work lock, against others who lock the consumer, in a handler too
 	c        *claim     // nil in the consumer's own handler, whose supervisor has it
 	standby  *standby   // takes over if this process is killed
+	dead     int64      // events that became dead letters in this run of the handler
 	newest   int64      // when the consumer was locked
 	retried  int64
 }
@@ -36,39 +42,27 @@ func LockConsumer(ctx context.Context, t *engine.Thread, consumer string) (*Cons
 		return nil, err
 	}
 	held := &ConsumerLock{r: r, consumer: consumer}
-	own, err := tryLock(r.path(consumer, ".turn"))
-	if err != nil {
-		return nil, err
-	}
-	held.own = own
 	if held.Supervised() {
+		var err error
+		if held.own, err = tryLock(r.workLockPath(consumer)); err != nil {
+			return nil, err
+		}
+		run := os.Getenv(envRunID)
+		if w := readWork(held.own.File()); w.run == run {
+			held.dead = w.dead
+		}
+		work{run: run, dead: held.dead}.write(held.own.File()) // its supervisor finds it there
 		return held, nil
 	}
-	c := &claim{}
-	c.lock, c.record, err = r.tryLocks(consumer)
-	if err == nil {
-		c.supervisorLock, err = tryLock(r.supervisorLockPath(consumer))
-	}
-	if err == nil {
-		err = r.clearFor(ctx, consumer, c.record)
-	}
-	var d engine.Due
-	if err == nil {
-		d, err = r.t.DueFor(ctx, consumer, 0)
-	}
-	if err == nil {
-		held.runID = newRunID()
-		err = writeRecord(c.record, &record{note: note{RunID: held.runID}, Consumer: consumer, Manual: true})
-	}
-	if err != nil {
-		c.drop()
-		release(own)
+	held.c, held.runID = &claim{}, newRunID()
+	if err := held.claim(ctx, r, consumer); err != nil {
+		held.c.drop()
+		release(held.own)
 		if errors.Is(err, lock.ErrHeld) {
 			err = ErrHandled
 		}
 		return nil, err
 	}
-	held.c, held.newest, held.retried = c, d.Newest, d.Retried
 	// The standby would run handlers.
 	if os.Getenv(envDispatch) != wakeNone && Own(t.Dir()) == nil {
 		held.standby = newStandby(r)
@@ -78,8 +72,31 @@ func LockConsumer(ctx context.Context, t *engine.Thread, consumer string) (*Cons
 	return held, nil
 }
 
+// claim takes what a supervisor has of the consumer. With an error, what was taken is to be
+// released.
+func (l *ConsumerLock) claim(ctx context.Context, r *dispatcher, consumer string) (err error) {
+	if l.c.lock, l.c.record, err = r.tryLocks(consumer); err != nil {
+		return err
+	}
+	if l.c.supervisorLock, err = tryLock(r.supervisorLockPath(consumer)); err != nil {
+		return err
+	}
+	if err = r.clearFor(ctx, consumer, l.c.record); err != nil {
+		return err
+	}
+	if l.own, err = r.lockWork(ctx, consumer); err != nil {
+		return err
+	}
+	d, err := r.t.DueFor(ctx, consumer, 0)
+	if err != nil {
+		return err
+	}
+	l.newest, l.retried = d.Newest, d.Retried
+	return writeRecord(l.c.record, &record{note: note{RunID: l.runID}, Consumer: consumer, Manual: true})
+}
+
 // clearFor ends what is left of a run that has lost its supervisor, if its handler
-// has ended. One that goes on is left to a dispatch: ErrHandled.
+// has ended. One that continues is left to a dispatch: ErrHandled.
 func (r *dispatcher) clearFor(ctx context.Context, consumer string, file *lock.File) error {
 	n := r.readNote(consumer)
 	lost := lostRun(readRecord(file), n)
@@ -107,6 +124,94 @@ func (r *dispatcher) clearFor(ctx context.Context, consumer string, file *lock.F
 	return r.writeNote(consumer, n)
 }
 
+// lockWork takes the work lock of a consumer that is run by no other process, as the caller
+// has its handler lock: a process that holds the work lock is left of a command whose
+// consume was killed, and is ended.
+func (r *dispatcher) lockWork(ctx context.Context, consumer string) (*lock.File, error) {
+	path := r.workLockPath(consumer)
+	l, err := command.TakeTree(ctx, path, &command.Left{Trees: []string{path}}, killGrace, r.saysEnded(consumer))
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, cmp.Or(ctx.Err(), ErrHandled)
+	}
+	return l, err
+}
+
+// isWorkedFor reports whether a process of the handler, which has exited, has not released
+// its ConsumerLock: the lock is held, by the process or by the command that it has left, or
+// the file names the run still.
+func (h *handler) isWorkedFor(consumer string) bool {
+	f, err := os.OpenFile(h.workLockPath(consumer), os.O_RDWR|lock.NoFollow|lock.NoWait, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if errors.Is(lock.TryFile(f, lock.Shared), lock.ErrHeld) {
+		return true
+	}
+	w := readWork(f)
+	return w.run == h.runID() && !w.released
+}
+
+// deadLetters returns how many events became dead letters in the run.
+func (h *handler) deadLetters() int64 {
+	f, err := os.OpenFile(h.workLockPath(h.due.Consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	if w := readWork(f); w.run == h.runID() {
+		return w.dead
+	}
+	return 0
+}
+
+// work is the content of the work lock in a handler: "RUN DEAD working" or "RUN DEAD released".
+type work struct {
+	run      string
+	dead     int64 // events that became dead letters in the run until now
+	released bool
+}
+
+func readWork(f *os.File) (w work) {
+	var b [maxWork]byte
+	n, _ := f.ReadAt(b[:], 0)
+	fields := strings.Fields(string(b[:n])) // fmt.Fscan would cost 18 KB of program
+	if len(fields) < 3 {
+		return work{}
+	}
+	dead, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return work{}
+	}
+	return work{run: fields[0], dead: dead, released: fields[2] == workReleased}
+}
+
+// write replaces the content. What cannot be written is missed only if this process is killed.
+func (w work) write(f *os.File) {
+	state := workGoesOn
+	if w.released {
+		state = workReleased
+	}
+	text := fmt.Sprintln(w.run, w.dead, state)
+	if _, err := f.WriteAt([]byte(text), 0); err == nil {
+		_ = f.Truncate(int64(len(text)))
+	}
+}
+
+// The states have one length, so that a write over another one leaves nothing of it.
+const (
+	workGoesOn   = "working_"
+	workReleased = "released"
+	maxWork      = 128
+)
+
+// Dead adds to the number of events that became dead letters in this run of the handler.
+func (t *ConsumerLock) Dead(n int64) { t.dead += n }
+
+// Work is the lock that the commands inherit which work under the ConsumerLock: it is held
+// until the ConsumerLock is released, or until the last of them has ended.
+func (t *ConsumerLock) Work() *os.File { return t.own.File() }
+
 // Environment is what those who work under the lock have to have in theirs, to be
 // found if this process is killed.
 func (t *ConsumerLock) Environment() []string {
@@ -126,7 +231,7 @@ func tryLock(path string) (*lock.File, error) {
 
 // Supervised reports whether this process belongs to the consumer's running
 // handler, so that a supervisor looks after it. The environment alone does not
-// say so: it goes on to whatever a handler leaves behind.
+// say so: it continues to whatever a handler leaves behind.
 func (t *ConsumerLock) Supervised() bool {
 	if t.c != nil || os.Getenv(envConsumer) != t.consumer || !t.r.inHandler() {
 		return false
@@ -140,7 +245,7 @@ func (t *ConsumerLock) Supervised() bool {
 }
 
 // recorded reports whether the record is of that run of a handler, which is not settled
-// then. It asks for no lock, as whoever takes over would see that held.
+// then. It asks for no lock, as the process that takes over would see that held.
 func (r *dispatcher) recorded(consumer, run string) bool {
 	for _, rec := range r.records() {
 		if rec.Consumer == consumer && rec.RunID == run {
@@ -154,11 +259,14 @@ func (r *dispatcher) recorded(consumer, run string) bool {
 // consumer's lock: it looks again. An event that came since the consumer was locked,
 // and a dead letter that was sent back, had a dispatch that saw the lock held.
 func (t *ConsumerLock) Release(ctx context.Context) error {
+	if t.c == nil {
+		work{run: os.Getenv(envRunID), dead: t.dead, released: true}.write(t.own.File())
+	}
 	release(t.own)
 	if t.c == nil {
 		return nil
 	}
-	_ = t.c.record.File().Truncate(0) // else the next one finds nobody left
+	_ = t.c.record.File().Truncate(0) // else the next one finds no process left
 	t.c.drop()
 	d, err := t.r.dueFor(ctx, t.consumer, t.newest)
 	if err == nil && d.First == 0 && d.Retried != t.retried {

@@ -1,11 +1,13 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -60,6 +62,7 @@ func (r *dispatcher) path(consumer, ending string) string {
 func (r *dispatcher) handlerLockPath(consumer string) string    { return r.path(consumer, ".lock") }
 func (r *dispatcher) supervisorLockPath(consumer string) string { return r.path(consumer, ".busy") }
 func (r *dispatcher) treeLockPath(consumer string) string       { return r.path(consumer, ".tree") }
+func (r *dispatcher) workLockPath(consumer string) string       { return r.path(consumer, ".turn") }
 func (r *dispatcher) notePath(consumer string) string           { return r.path(consumer, ".json") }
 func (r *dispatcher) poppedPath(consumer string) string         { return r.path(consumer, ".popped") }
 func (r *dispatcher) slotPath(i int) string                     { return filepath.Join(r.run, "slots", strconv.Itoa(i)) }
@@ -99,7 +102,7 @@ func release(l *lock.File) {
 }
 
 // retryBusy calls look until the thread is not busy, each time with the engine's
-// own wait of some seconds. In a process that was started to look there is nobody
+// own wait of some seconds. In a process that was started to look there is no process
 // to give ErrBusy to: a look that is given up would leave an event behind.
 func retryBusy[T any](ctx context.Context, r *dispatcher, look func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
@@ -110,8 +113,17 @@ func retryBusy[T any](ctx context.Context, r *dispatcher, look func() (T, error)
 	}
 }
 
+// due returns what is due, by the first unread event of each consumer (L-06).
 func (r *dispatcher) due(ctx context.Context) ([]engine.Due, error) {
-	return retryBusy(ctx, r, func() ([]engine.Due, error) { return r.t.Due(ctx) })
+	return retryBusy(ctx, r, func() ([]engine.Due, error) { return dueInOrder(ctx, r.t) })
+}
+
+// dueInOrder is t.Due in the order in which consumers take room: the consumer whose first
+// unread event is the oldest comes first, and of several the one that subscribed first.
+func dueInOrder(ctx context.Context, t *engine.Thread) ([]engine.Due, error) {
+	due, err := t.Due(ctx)
+	slices.SortStableFunc(due, func(a, b engine.Due) int { return cmp.Compare(a.First, b.First) })
+	return due, err
 }
 
 // dueFor looks at one consumer. One that is gone, or whose filter is broken, is

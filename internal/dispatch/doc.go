@@ -1,6 +1,6 @@
 // Package dispatch runs the handlers of subscriptions that have unread events,
 // and tells a running handler from a dead one. It is internal to this program
-// and makes no promise to library users; docs/DISPATCH.md is for them.
+// and makes no promise to library users; docs/reference/dispatch.md is for them.
 //
 // # Processes
 //
@@ -8,7 +8,7 @@
 //	             └──► standby
 //
 // A push starts a supervisor (Supervise), which looks and ends, unless something is
-// due. It runs handlers, each in a goroutine of its own, for as long as it finds
+// due. It runs handlers, each in a separate goroutine, for as long as it finds
 // consumers to run. Its standby waits for its death and, if that was not an orderly end,
 // becomes a supervisor itself; so what one kill -9 cuts off needs no further push.
 // A handler that runs is adopted. The standby has been given the end of the pipe that
@@ -26,12 +26,15 @@
 //	<c>.lock      the handler lock: held while the handler lives, and for a moment
 //	              by who finds out whether it must run
 //	<c>.busy      the supervisor lock. Exclusive: a supervisor runs <c> or waits to
-//	              retry it. Shared, for a moment: somebody asks
+//	              retry it. Shared, for a moment: another process asks
 //	<c>.tree      the tree lock: inherited by the handler and what it starts, so
 //	              held by what is left of a handler that was killed, or whose
 //	              supervisor was. Unlocked and unlinked when the handler exits
 //	              under supervision: a daemon that it leaves behind holds nothing
-//	<c>.turn      held by the process that has the ConsumerLock
+//	<c>.turn      the work lock: held by the process that has the ConsumerLock, and
+//	              inherited by its commands. In a handler it names the run, and whether
+//	              the ConsumerLock was released, which unlocks it: what holds it, or
+//	              has not released it, when the handler exits did not end in order
 //	slots/<n>     one running handler each, n in [0, MaxHandlers)
 //	slots/<l>.<n> a place in the lane <l>, encoded: one running handler each of a
 //	              subscription that names the lane, n in [0, its limit). Inherited
@@ -60,7 +63,7 @@
 //
 // Who runs a handler holds handler lock, record and tree lock. When run/ is deleted, it
 // holds the record's still. When the supervisor is killed, the record tells of a run
-// that nobody supervises, and the tree lock is held by the handler until its last process is
+// that no process supervises, and the tree lock is held by the handler until its last process is
 // gone: the successor waits for the handler's end, and ends what it has left (evict),
 // before it starts the next.
 package dispatch

@@ -21,14 +21,14 @@ import (
 )
 
 // A run that has ended is left as a file in logs/runs, one each, for the history to
-// take: whoever opens the history does, and thread-history is started for it after a
+// take: the process that opens the history does, and thread-history is started for it after a
 // failure at once, else 5 s later if this process still lives. So no run waits for a
 // lock of the history, or for its repair, and thread needs no part of it. A failed run
-// is on the disk before its consumer goes on; one that went well is left to the
+// is on the disk before its consumer continues; one that went well is left to the
 // kernel, which spares flash.
 
-// endedRun is the content of such a file. Package history reads it.
-type endedRun struct {
+// EndedRun is the content of that file. Package history reads it.
+type EndedRun struct {
 	RunID       string    `json:"run_id"`
 	Consumer    string    `json:"consumer"`
 	Handler     string    `json:"handler"`
@@ -37,16 +37,19 @@ type endedRun struct {
 	ExitCode    *int      `json:"exit_code"`
 	StartedAt   time.Time `json:"started_at"`
 	EndedAt     time.Time `json:"ended_at"`
-	EventID     int64     `json:"event_id"`   // the first unread event at the start
-	Source      string    `json:"source"`     // of that event, "" when it is not stored any more
-	AckedFrom   int64     `json:"acked_from"` // progress at the start
-	AckedTo     int64     `json:"acked_to"`   // and after the end
-	Output      string    `json:"output"`     // the last 16 KiB
+	EventID     int64     `json:"event_id"` // the first unread event at the start
+	Source      string    `json:"source"`   // of that event, "" when it is not stored any more
+	Traceparent string    `json:"traceparent,omitempty"`
+	RequestID   string    `json:"request_id,omitempty"`
+	AckedFrom   int64     `json:"acked_from"`           // progress at the start
+	AckedTo     int64     `json:"acked_to"`             // and after the end
+	ErrorCode   string    `json:"error_code,omitempty"` // of a failure that Exit does not show
+	Output      string    `json:"output"`               // the last 16 KiB
 	OutputBytes int64     `json:"output_bytes"`
 }
 
 const (
-	keptOutput = 16 << 10
+	KeptOutput = 16 << 10
 	// maxEnded is how many runs wait for the history at most: then the oldest go, and
 	// those that went well first.
 	maxEnded = 1000
@@ -58,6 +61,10 @@ const (
 	endedOK, endedFailed = ".ok", ".failed" // what the names end with
 )
 
+// codeDeadLetter is the error code of a run of a handler in which an event became a dead
+// letter, though the handler exited with 0.
+const codeDeadLetter = "dead_letter"
+
 // The table in the thread, and its key, that says whether runs are recorded. Package
 // history writes it.
 const (
@@ -68,9 +75,12 @@ const (
 // recordEnd leaves the run to the history. What goes wrong with that is logged, and
 // stops nothing.
 func (s *supervisor) recordEnd(ctx context.Context, h *handler, n *note, e ending, x exit, ackedTo int64) {
-	run := endedRun{RunID: n.RunID, Consumer: h.due.Consumer, Handler: h.due.Handler, Exit: x.text, StartedAt: n.StartedAt.UTC(), EndedAt: n.EndedAt.UTC(),
+	run := EndedRun{RunID: n.RunID, Consumer: h.due.Consumer, Handler: h.due.Handler, Exit: x.text, StartedAt: n.StartedAt.UTC(), EndedAt: n.EndedAt.UTC(),
 		EventID: h.rec.First, AckedFrom: h.rec.From, AckedTo: ackedTo, Status: "failed"}
-	switch {
+	failed := !e.ok
+	switch dead := h.deadLetters(); {
+	case e.ok && dead > 0:
+		failed, run.ErrorCode = true, codeDeadLetter
 	case e.ok:
 		run.Status = "completed"
 	case x.stopped || x.text == exitAborted:
@@ -78,13 +88,32 @@ func (s *supervisor) recordEnd(ctx context.Context, h *handler, n *note, e endin
 	case strings.HasPrefix(x.text, exitTimedOut):
 		run.Status = "timed_out"
 	}
-	if code, ok := strings.CutPrefix(x.text, "exit "); ok {
+	off, err := run.Describe(ctx, s.t)
+	if off {
+		return
+	}
+	if err != nil {
+		s.log.Warn("supervise: consumer=%s run=%s its event cannot be read: %v", run.Consumer, run.RunID, err)
+	}
+	run.Output, run.OutputBytes = h.printed()
+	many, err := run.Leave(s.t.Dir(), !failed)
+	if err != nil {
+		s.log.Warn("supervise: consumer=%s run=%s is not recorded: %v", run.Consumer, run.RunID, err)
+		return
+	}
+	testPoint("recorded")
+	s.askToTake(failed || many)
+}
+
+// Describe completes a run of the thread from its exit and its first event. It reports
+// whether recording is off.
+func (run *EndedRun) Describe(ctx context.Context, t *engine.Thread) (off bool, err error) {
+	if code, ok := strings.CutPrefix(run.Exit, "exit "); ok {
 		if c, err := strconv.Atoi(code); err == nil {
 			run.ExitCode = &c
 		}
 	}
-	off := false
-	err := s.t.View(ctx, func(tx *engine.Tx) error {
+	err = t.View(ctx, func(tx *engine.Tx) error {
 		settings, err := tx.Records(runsTable)
 		if err != nil {
 			return err
@@ -93,41 +122,25 @@ func (s *supervisor) recordEnd(ctx context.Context, h *handler, n *note, e endin
 		e, ok, err := tx.Event(run.EventID)
 		if ok {
 			run.Source = e.Source
+			run.Traceparent, run.RequestID = e.Trace()
 		}
 		return err
 	})
-	if off {
-		return
-	}
-	if err != nil {
-		s.log.Warn("supervise: consumer=%s run=%s its event cannot be read: %v", run.Consumer, run.RunID, err)
-	}
-	run.Output, run.OutputBytes = h.printed()
-	dir := EndedDir(s.t.Dir())
-	many, err := leaveEnded(dir, &run, e.ok)
-	if err != nil {
-		s.log.Warn("supervise: consumer=%s run=%s is not recorded: %v", run.Consumer, run.RunID, err)
-		return
-	}
-	testPoint("recorded")
-	s.askToTake(!e.ok || many)
+	return off, err
 }
 
 // EndedDir is where the runs that have ended wait for the history of the thread
 // directory.
 func EndedDir(dir string) string { return filepath.Join(dir, "logs", "runs") }
 
-// leaveEnded writes the file of a run, synced if it failed, and reports whether many
-// are there.
-func leaveEnded(dir string, run *endedRun, ok bool) (many bool, err error) {
+// Leave writes the file of the run in a thread directory, synced if the run failed, and
+// reports whether many files are there.
+func (run *EndedRun) Leave(thread string, ok bool) (many bool, err error) {
+	dir := EndedDir(thread)
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		if err := lock.Mkdir(d); err != nil {
 			return false, err
 		}
-	}
-	text, err := json.Marshal(run)
-	if err != nil {
-		return false, err
 	}
 	// A name has its time first, so that names are in its order.
 	path := filepath.Join(dir, fmt.Sprintf("%015d-%s", max(0, run.EndedAt.UnixMilli()), lock.Name(run.RunID)))
@@ -135,7 +148,9 @@ func leaveEnded(dir string, run *endedRun, ok bool) (many bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = f.Write(append(text, '\n'))
+	enc := json.NewEncoder(f)
+	enc.SetEscapeHTML(false) // it takes up to six times the bytes
+	err = enc.Encode(run)
 	ending := endedOK
 	if !ok {
 		ending = endedFailed
@@ -222,8 +237,8 @@ func (h *handler) printed() (text string, bytes int64) {
 		return "", bytes
 	}
 	defer f.Close()
-	n := min(bytes, size, keptOutput)
-	tail := pipe.Tail{Most: keptOutput}
+	n := min(bytes, size, KeptOutput)
+	tail := pipe.Tail{Most: KeptOutput}
 	_, _ = io.Copy(&tail, io.NewSectionReader(f, size-n, n))
 	text, _ = tail.Text()
 	return text, bytes

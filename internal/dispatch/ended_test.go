@@ -15,7 +15,7 @@ import (
 )
 
 // endedRuns returns what is left for the history, in the order of names.
-func (b *bench) endedRuns() (list []endedRun) {
+func (b *bench) endedRuns() (list []EndedRun) {
 	b.Helper()
 	entries, _ := os.ReadDir(EndedDir(b.t.Dir()))
 	for _, e := range entries {
@@ -26,7 +26,7 @@ func (b *bench) endedRuns() (list []endedRun) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		var run endedRun
+		var run EndedRun
 		if err := json.Unmarshal(text, &run); err != nil {
 			b.Fatalf("%s: %v", e.Name(), err)
 		}
@@ -39,7 +39,7 @@ func (b *bench) endedRuns() (list []endedRun) {
 }
 
 // H-23: a run that has ended is left to the history with what started it, how it ended
-// and what it printed; nothing of a run that goes on.
+// and what it printed; nothing of a run that continues.
 func TestRunIsLeft(t *testing.T) {
 	tests := []struct {
 		name, handler  string
@@ -52,7 +52,7 @@ func TestRunIsLeft(t *testing.T) {
 		{name: "failed", handler: drain + `; echo err >&2; exit 7`, status: "failed", exit: "exit 7", output: "err\n", bytes: 4, ackedTo: 2},
 		{name: "killed", handler: drain + `; kill -9 $$`, status: "failed", exit: "killed by SIGKILL", ackedTo: 2},
 		{name: "timeout", handler: drain + `; sleep 1000`, timeout: 1500 * time.Millisecond, status: "timed_out", exit: "timed out after 1.5s", ackedTo: 2},
-		{name: "huge", handler: drain + `; head -c 100000 /dev/zero; echo end`, status: "completed", exit: "exit 0", output: strings.Repeat("\x00", keptOutput-4) + "end\n", bytes: 100_004, ackedTo: 2},
+		{name: "huge", handler: drain + `; head -c 100000 /dev/zero; echo end`, status: "completed", exit: "exit 0", output: strings.Repeat("\x00", KeptOutput-4) + "end\n", bytes: 100_004, ackedTo: 2},
 		{name: "no UTF-8", handler: drain + `; printf 'a\377b'`, status: "completed", exit: "exit 0", output: "a\uFFFDb", bytes: 3, ackedTo: 2},
 	}
 	b := newBench(t)
@@ -64,7 +64,7 @@ func TestRunIsLeft(t *testing.T) {
 	b.push("external:me")
 	b.dispatch(Options{MaxHandlers: len(tests)})
 	b.awaitIdle()
-	left := map[string]endedRun{}
+	left := map[string]EndedRun{}
 	for _, r := range b.endedRuns() {
 		if _, twice := left[r.Consumer]; twice {
 			t.Errorf("a second run: %+v", r)
@@ -145,14 +145,15 @@ func TestRunCannotBeLeft(t *testing.T) {
 	}
 }
 
-// Nobody takes them: the oldest go, those that went well first.
+// No process takes them: the oldest go, those that went well first.
 func TestLeftRunsAreBounded(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "logs", "runs")
-	run := endedRun{RunID: strings.Repeat("0", 32)}
+	thread := t.TempDir()
+	dir := EndedDir(thread)
+	run := EndedRun{RunID: strings.Repeat("0", 32)}
 	many := 0
 	for i := range maxEnded + 30 {
 		run.EndedAt = time.UnixMilli(int64(i))
-		full, err := leaveEnded(dir, &run, i%100 != 0)
+		full, err := run.Leave(thread, i%100 != 0)
 		if err != nil {
 			t.Fatal(err)
 		}

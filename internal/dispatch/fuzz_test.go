@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"thread/internal/programs"
 )
 
 // FuzzQuoting: a shell takes the path in the command that notifier is given as one
@@ -19,7 +21,7 @@ func FuzzQuoting(f *testing.F) {
 		if strings.Contains(path, "\x00") {
 			t.Skip() // no path has that
 		}
-		out, err := exec.Command("sh", "-c", "printf '%s' "+shellWord(path)).Output()
+		out, err := exec.Command("sh", "-c", "printf '%s' "+programs.ShellWord(path)).Output()
 		if err != nil || string(out) != path {
 			t.Fatalf("%q became %q (%v)", path, out, err)
 		}

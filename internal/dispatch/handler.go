@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/command"
 	"thread/lock"
 )
 
@@ -24,7 +25,7 @@ type handler struct {
 	room    *room      // nil in a process that runs no handler
 	acks    bool
 	orphans *orphanScope
-	standby *standby // nil: nobody takes its output over
+	standby *standby // nil: none takes its output over
 	hooks   *Hooks   // nil in a supervisor
 	// prepared is called when all is ready for the start: it awaits the standby and
 	// notes the run. The record is written next.
@@ -38,7 +39,7 @@ type exit struct {
 	ok      bool   // exit code 0
 	killed  bool   // it did not end by itself
 	stopped bool   // the server that ran it was told to end: no failure
-	unknown bool   // nobody was there to be told; ok is decided by what it did
+	unknown bool   // no process was there to be told; ok is decided by what it did
 	text    string // see State.LastExit
 }
 
@@ -46,18 +47,22 @@ type exit struct {
 const (
 	exitTimedOut = "timed out after "
 	exitAborted  = "aborted"
+	// exitUnfinished follows the text of the exit.
+	exitUnfinished = ", and its consume was killed"
 )
 
-// unknownExit is the text of an exit of which nobody knows.
+// unknownExit is the text of an exit of which no process knows.
 const unknownExit = "exit unknown (its supervisor was killed)"
 
-// run starts `sh -c command` in a session of its own and returns when it has
+// run starts `sh -c command` in a separate session and returns when it has
 // ended. What it prints goes to the consumer's log. When Subscription.Timeout is
 // over, its process group gets SIGTERM, and SIGKILL after killGrace.
 //
-// What a handler leaves behind when it exits is left alone, and holds neither
-// the consumer's lock nor its log. What is left of one that was killed, or whose
-// time was up, is part of a handler that has not ended, and is killed.
+// What a handler leaves behind when it exits in order is left alone, and holds neither
+// the consumer's lock nor its log. A handler does not end in order when it is killed, when
+// its time is up, or when it exits while a separate ConsumerLock is not released: its
+// consume was killed, or works on in the background. What is left of it then is part of a
+// handler that has not ended, and is killed.
 func (h *handler) run(ctx context.Context) (exit, error) {
 	tree, err := h.lockTree(ctx, h.due.Consumer, h.remains(0), 0)
 	if err != nil {
@@ -66,7 +71,7 @@ func (h *handler) run(ctx context.Context) (exit, error) {
 	x, err := h.runIn(ctx, tree)
 	switch {
 	case ctx.Err() != nil:
-		tree.abandon() // the handler goes on, and who takes over finds it
+		tree.abandon() // the handler continues, and who takes over finds it
 	case x.killed:
 		tree.abandon()
 		if tree, err = h.lockTree(ctx, h.due.Consumer, h.remains(0), 0); err == nil {
@@ -79,7 +84,7 @@ func (h *handler) run(ctx context.Context) (exit, error) {
 }
 
 // adopt is run for a handler that lost its supervisor, and may have ended
-// meanwhile: it is waited for like one of our own. How it exited is known to nobody.
+// meanwhile: it is waited for like one of our own. How it exited is known to no process.
 func (h *handler) adopt(ctx context.Context) (exit, error) {
 	x := exit{unknown: true, killed: true, text: unknownExit}
 	h.adopted = true
@@ -110,22 +115,17 @@ func (h *handler) adopt(ctx context.Context) (exit, error) {
 
 func (h *handler) runID() string { return h.rec.RunID }
 
-// remains tells what is left of this run. The leader is 0 unless it is our child and
-// not waited for.
-func (h *handler) remains(leader int) remains {
-	return remains{runID: h.rec.RunID, leader: leader, orphans: h.orphans, began: h.rec.Began}
-}
-
 // clear ends what is left of the handler, which has not ended by itself.
 func (h *handler) clear(ctx context.Context, grace time.Duration) error {
 	if err := h.evict(ctx, h.due.Consumer, h.remains(0), grace); err != nil {
 		return err
 	}
 	tree, err := h.lockTree(ctx, h.due.Consumer, h.remains(0), grace)
-	if err == nil {
-		tree.release()
+	if err != nil {
+		return err
 	}
-	return err
+	tree.release()
+	return nil
 }
 
 // runIn is run with the tree lock held.
@@ -186,10 +186,10 @@ func (h *handler) shareOutput(out *output) (ended func()) {
 // start starts the handler, through the hook if there is one.
 func (h *handler) start(cmd *exec.Cmd) error {
 	if h.hooks == nil || h.hooks.Start == nil {
-		return startChild(cmd)
+		return command.StartOwn(cmd)
 	}
 	return h.hooks.Start(h.runID(), func() (pid int, err error) {
-		if err := startChild(cmd); err != nil {
+		if err := command.StartOwn(cmd); err != nil {
 			return 0, err
 		}
 		return cmd.Process.Pid, nil
@@ -200,20 +200,19 @@ func (h *handler) start(cmd *exec.Cmd) error {
 // one that was killed is gone too, then.
 func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exit, error) {
 	pid := cmd.Process.Pid
-	reason, stopped, err := h.watch(ctx, func() { awaitExit(pid) }, func() { terminateGroup(cmd) }, func() { killGroup(cmd) }, time.Since(start))
+	reason, stopped, err := h.watch(ctx, func() { command.AwaitExit(pid) }, func() { terminateGroup(cmd) }, func() { killGroup(cmd) }, time.Since(start))
 	if err != nil {
 		return exit{}, err
 	}
 	x := exit{killed: reason != "", stopped: stopped, text: reason}
-	grace := time.Duration(0) // they have had it
+	unfinished := reason == "" && h.isWorkedFor(h.due.Consumer)
 	if reason == "" {
-		grace = killGrace
-		x.killed = endedBySignal(pid)
+		x.killed = command.EndedBySignal(pid) || unfinished
 	}
 	if x.killed {
 		// Before its first process is waited for, the numbers of its group and its
-		// session are nobody else's.
-		if err := h.evict(ctx, h.due.Consumer, h.remains(pid), grace); err != nil {
+		// session belong to no other process.
+		if err := h.evict(ctx, h.due.Consumer, h.remains(pid), killGrace); err != nil {
 			return exit{}, err
 		}
 	}
@@ -223,11 +222,16 @@ func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exi
 	case reason != "":
 		return x, nil
 	case err == nil:
-		return exit{ok: true, text: "exit 0"}, nil
+		x = exit{ok: true, text: "exit 0"}
 	case errors.As(err, &failed):
-		return exit{killed: !failed.Exited(), text: exitText(failed.ProcessState)}, nil
+		x = exit{killed: !failed.Exited(), text: exitText(failed.ProcessState)}
+	default:
+		return exit{}, err
 	}
-	return exit{}, err
+	if unfinished {
+		x.ok, x.killed, x.text = false, true, x.text+exitUnfinished
+	}
+	return x, nil
 }
 
 // watch returns when the handler's first process has ended; if it was made to, with

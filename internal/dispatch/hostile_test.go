@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thread/engine"
+	"thread/internal/command"
 	"thread/lock"
 )
 
@@ -80,13 +81,13 @@ func TestLeftoverFloods(t *testing.T) {
 		if got := b.acked("c"); got != last {
 			t.Errorf("acked %d, want %d", got, last)
 		}
-		b.awaitGone(pid) // nobody reads what it prints any more
+		b.awaitGone(pid) // no process reads what it prints any more
 	}
 }
 
 // When a handler with many children is killed, or its time is up, all of them are
 // ended: those in its process group, those that ignore SIGTERM, and those in sessions
-// of their own. Others are not held up.
+// by themselves. Others are not held up.
 func TestHandlerForksMany(t *testing.T) {
 	const each = 70
 	for _, way := range []string{"killed", "timed out"} {
@@ -162,7 +163,7 @@ func TestHandlerClosesDescriptors(t *testing.T) {
 	}
 	b.awaitGone(pid)
 	for _, fd := range b.lines("held") {
-		if n, err := strconv.Atoi(fd); err != nil || n == treeFD {
+		if n, err := strconv.Atoi(fd); err != nil || n == command.TreeFD {
 			t.Errorf("the handler had descriptor %s", fd)
 		}
 	}
@@ -172,14 +173,14 @@ func TestHandlerClosesDescriptors(t *testing.T) {
 }
 
 // What is left of a handler and is killed holds nothing any more when the next one
-// starts: not the tree lock, and nothing of its own.
+// starts: not the tree lock, and nothing else.
 func TestKilledHoldsNothing(t *testing.T) {
 	b := newBench(t)
 	if err := b.r.prepare(); err != nil {
 		t.Fatal(err)
 	}
 	for range 30 {
-		tree, err := b.r.lockTree(t.Context(), "c", remains{}, 0)
+		tree, err := b.r.lockTree(t.Context(), "c", &command.Left{Trees: b.r.trees("c")}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +197,7 @@ func TestKilledHoldsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		tree.abandon()
-		if tree, err = b.r.lockTree(t.Context(), "c", remains{}, 0); err != nil {
+		if tree, err = b.r.lockTree(t.Context(), "c", &command.Left{Trees: b.r.trees("c")}, 0); err != nil {
 			t.Fatal(err)
 		}
 		own, err := lock.Try(b.path("own"), lock.Exclusive)

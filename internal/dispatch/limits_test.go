@@ -81,7 +81,7 @@ func TestNoteCannotBeWritten(t *testing.T) {
 			t.Fatalf("%d and %d runs after %d pushes", idle, fails, i+1)
 		}
 	}
-	// A note that somebody else has written since is the newer one.
+	// A note that another process has written since is the newer one.
 	n := note{State: stateStopped, RunID: "ours"}
 	if err := b.r.writeNote("idle", n); err == nil {
 		t.Fatal("the note was written")
@@ -132,7 +132,7 @@ func TestNoteInPlaceOfAnother(t *testing.T) {
 // and a push is left to the retry.
 func TestBackoffHoldsUpNobody(t *testing.T) {
 	b := newBench(t)
-	// Its time is over when this test says so.
+	// Its time has ended when this test says so.
 	t.Setenv("DISPATCH_TEST_STOP_AT", "due")
 	t.Setenv("DISPATCH_TEST_MEET", b.path("meet"))
 	meeting, answer, at := b.fifo("meet"), b.fifo("meet.go"), b.fifo("at")
@@ -236,7 +236,7 @@ func TestOutputOfLeftovers(t *testing.T) {
 	}
 }
 
-// T-60: The bound holds, the order of subscription is kept (but for what starts at the same time), and nobody is left out.
+// T-60: The bound holds, the order of subscription is kept (except for what starts at the same time), and no process is left out.
 func TestManyConsumers(t *testing.T) {
 	n, slots := 60, 3
 	if v, err := strconv.Atoi(os.Getenv("DISPATCH_CONSUMERS")); err == nil {

@@ -60,7 +60,7 @@ func (l *link) write(p, rights []byte) error {
 	return nil
 }
 
-// readLink reads from the standby's end, which is its standard input. That of a
+// readLink reads from the standby's end, which is its standard input. The end of a
 // supervisor of an earlier version is a pipe.
 func readLink(p []byte) (n int, files []*os.File, err error) {
 	rights := make([]byte, unix.CmsgSpace(16*4))

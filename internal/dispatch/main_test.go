@@ -79,6 +79,7 @@ func meet(fifo string) {
 }
 
 var verbs = map[string]func(args []string) error{
+	"serves":      serves,
 	superviseVerb: func(args []string) error { return Supervise(context.Background(), args) },
 	"dispatch": func(args []string) error { // --thread DIR [max]
 		t, err := engine.Open(args[1])
@@ -111,10 +112,11 @@ var verbs = map[string]func(args []string) error{
 		time.Sleep(time.Hour) // a deadlock ends the program
 		return nil
 	},
-	"toil":  func([]string) error { return toil() },
-	"wakes": func(args []string) error { return wakes(args[0]) },
-	"lock":  func(args []string) error { return holdConsumer(args[0], args[1]) },
-	"bare":  func(args []string) error { return bare(args[0]) },
+	"adopts": func([]string) error { return adopts() },
+	"toil":   func([]string) error { return toil() },
+	"wakes":  func(args []string) error { return wakes(args[0]) },
+	"lock":   func(args []string) error { return holdConsumer(args[0], args[1], strings.Join(args[2:], "")) },
+	"bare":   func(args []string) error { return bare(args[0]) },
 	"pop": func(args []string) error { // AFTER: prints the highest id, or nothing
 		t, err := engine.Open(os.Getenv(envDir))
 		if err != nil {

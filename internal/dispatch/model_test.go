@@ -3,11 +3,9 @@
 package dispatch
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"thread/internal/bugs"
@@ -92,35 +90,9 @@ func TestModelPatches(t *testing.T) {
 // verify reports whether the model holds, and otherwise what the checker says.
 func verify(t *testing.T, model []byte, defines []string, sampled bool) (string, bool) {
 	t.Helper()
-	search, table := []string{}, "-w24"
-	if sampled { // states are told apart by two bits in a table, which fills up
-		search, table = []string{"-DBITSTATE"}, "-w21"
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "m.pml"), model, 0o600); err != nil {
+	trail, err := bugs.Verify(t.TempDir(), model, sampled, 20000, defines...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{
-		append(append([]string{"spin"}, defines...), "-a", "m.pml"),
-		append(append([]string{"cc", "-O2", "-w", "-DSAFETY", "-DNOFAIR"}, search...), "-o", "pan", "pan.c"),
-	} {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", args, err, out)
-		}
-	}
-	cmd := exec.Command("./pan", "-m20000", table)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "errors: ") || strings.Contains(string(out), "max search depth too small") {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if strings.Contains(string(out), "errors: 0") {
-		return "", true
-	}
-	trail := exec.Command("spin", append(append([]string{}, defines...), "-t", "-p", "m.pml")...)
-	trail.Dir = dir
-	steps, _ := trail.CombinedOutput()
-	return fmt.Sprintf("%s\n%s", out, steps), false
+	return trail, trail == ""
 }

@@ -56,7 +56,7 @@ func (n *note) resumed() streak {
 // readNote returns the consumer's note, the zero note if there is none that can
 // be read.
 func (r *dispatcher) readNote(consumer string) note {
-	for range 3 { // whoever is not the holder of a lock may look while it is being written
+	for range 3 { // a process that is not the holder of a lock may look while it is being written
 		text, err := lock.ReadFile(r.notePath(consumer))
 		if n, ok := r.unwritten.get(consumer, text); ok {
 			return n
@@ -132,7 +132,7 @@ func replaceFile(path string, text []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// unwritten are the notes that could not be written. A note holds until somebody
+// unwritten are the notes that could not be written. A note holds until another process
 // else, who ran the consumer meanwhile, has written another one.
 type unwritten struct {
 	mu    sync.Mutex

@@ -1,8 +1,11 @@
 package dispatch
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,7 +97,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 // close writes what the handler has printed and closes the log. A process that
 // the handler left behind may have the pipe open for ever, so the end of the
-// pipe is not waited for. Such a process gets SIGPIPE or EPIPE when it prints later.
+// pipe is not waited for. That process gets SIGPIPE or EPIPE when it prints later.
 func (o *output) close() {
 	defer close(o.closed)
 	if o.copy == nil {
@@ -106,7 +109,7 @@ func (o *output) close() {
 	o.log.Close()
 	// Otherwise the log has not been rotated.
 	if info, err := os.Stat(o.log.Filename); err == nil && info.Size() <= o.bytes {
-		removeCopies(o.log.Filename)
+		removeCopies(o.log.Filename, outputCopies)
 	}
 }
 
@@ -121,8 +124,8 @@ func (o *output) awaitClosed() {
 }
 
 // removeCopies removes all but the newest of the rotated copies of a log. lumberjack
-// does so on a goroutine that nobody can wait for, and this process may end before.
-func removeCopies(path string) {
+// does so on a goroutine that no process can wait for, and this process may end before.
+func removeCopies(path string, keep int) {
 	prefix := strings.TrimSuffix(filepath.Base(path), ".log") + "-"
 	entries, _ := os.ReadDir(filepath.Dir(path)) // by name, so the oldest first
 	var copies []string
@@ -132,10 +135,128 @@ func removeCopies(path string) {
 			copies = append(copies, filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}
-	for _, name := range copies[:max(len(copies)-outputCopies, 0)] {
+	for _, name := range copies[:max(len(copies)-keep, 0)] {
 		_ = os.Remove(name) // it may be gone
 	}
 }
 
 // lumberjackTime is how lumberjack names a copy.
 const lumberjackTime = "2006-01-02T15-04-05.000"
+
+const (
+	// keepUnsubscribed is how long the files of a consumer stay after it was unsubscribed.
+	keepUnsubscribed = 7 * 24 * time.Hour
+	forgetEvery      = 24 * time.Hour
+	// goneEnding is of an empty file in run/ that is made when the consumer is first seen
+	// to be unsubscribed.
+	goneEnding = ".gone"
+)
+
+// Endings of a consumer's files in run/. The locks are also taken by programs that have not
+// read the subscription.
+var (
+	lockEndings = []string{".lock", ".busy", ".tree", ".turn", ".feed"}
+	runEndings  = append([]string{".json", ".popped", goneEnding}, lockEndings...)
+)
+
+// forget removes the files of consumers in run/ and logs/ a week after they were unsubscribed.
+// It looks once a day.
+func (r *dispatcher) forget(ctx context.Context, now time.Time) error {
+	looked := filepath.Join(r.run, ".forgotten")
+	if info, err := os.Stat(looked); err == nil && now.Sub(info.ModTime()).Abs() < forgetEvery {
+		return nil
+	}
+	if errors.Join(replaceFile(looked, nil), os.Chtimes(looked, now, now)) != nil {
+		return nil // in a directory of another account, say; the files can stay
+	}
+	subscribed, err := r.subscribedNames(ctx)
+	if err != nil {
+		return err
+	}
+	var forgotten []string
+	for _, name := range r.consumerFiles() {
+		gone := filepath.Join(r.run, name+goneEnding)
+		info, err := os.Lstat(gone)
+		switch {
+		case subscribed[strings.ToLower(name)]:
+			_ = os.Remove(gone) // mostly there is none
+		case err != nil:
+			if errors.Join(replaceFile(gone, nil), os.Chtimes(gone, now, now)) != nil {
+				return nil
+			}
+		case now.Sub(info.ModTime()) >= keepUnsubscribed && r.remove(name):
+			forgotten = append(forgotten, name)
+		}
+	}
+	if subscribed, err = r.subscribedNames(ctx); err != nil {
+		return err
+	}
+	again := func(name string) bool { return subscribed[strings.ToLower(name)] }
+	if slices.ContainsFunc(forgotten, again) {
+		return Wake(ctx, r.t, "") // a dispatch may have met the locks
+	}
+	return nil
+}
+
+// subscribedNames returns the names of the files of subscribed consumers, in lower case, as
+// some directories do not tell the cases apart.
+func (r *dispatcher) subscribedNames(ctx context.Context) (map[string]bool, error) {
+	info, err := r.t.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for i := range info.Subscriptions {
+		names[strings.ToLower(lock.Name(info.Subscriptions[i].Consumer))] = true
+	}
+	return names, nil
+}
+
+// consumerFiles returns the names of which there are files, without endings.
+func (r *dispatcher) consumerFiles() (names []string) {
+	entries, _ := os.ReadDir(r.run)
+	for _, e := range entries {
+		ending := filepath.Ext(e.Name())
+		if slices.Contains(runEndings, ending) && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, strings.TrimSuffix(e.Name(), ending))
+		}
+	}
+	entries, _ = os.ReadDir(filepath.Dir(OutputPath(r.t.Dir(), "c")))
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".log")
+		if !ok {
+			continue
+		}
+		at := name[max(0, len(name)-len(lumberjackTime)):]
+		if _, err := time.Parse(lumberjackTime, at); err != nil {
+			names = append(names, name) // no copy of another log
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// remove removes the files of a consumer for which no process works, and reports whether it
+// did.
+func (r *dispatcher) remove(name string) bool {
+	logs := filepath.Dir(OutputPath(r.t.Dir(), "c"))
+	locks := []string{filepath.Join(logs, name+".run")}
+	for _, ending := range lockEndings {
+		locks = append(locks, filepath.Join(r.run, name+ending))
+	}
+	for _, path := range locks {
+		l, err := lock.Try(path, lock.Exclusive)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // the directory of logs
+			return false
+		}
+		defer release(l)
+	}
+	output := filepath.Join(logs, name+".log")
+	removeCopies(output, 0)
+	_ = os.Remove(output)
+	for _, ending := range runEndings {
+		_ = os.Remove(filepath.Join(r.run, name+ending))
+	}
+	_ = os.Remove(locks[0])
+	return true
+}

@@ -16,11 +16,11 @@ import (
 
 // # Whose handlers are run
 //
-// A handler runs with the rights of who starts it, and whoever can write a thread
-// chooses its handlers. So an account starts the handlers of its own threads only:
+// A handler runs with the rights of who starts it, and an account that can write a thread
+// chooses its handlers. So an account starts the handlers of no other account's threads:
 //
 //   - A thread belongs to the account of its events.db, provided that the
-//     directory is that account's too, or root's and nobody else may change what
+//     directory is that account's too, or root's and no other process may change what
 //     is in it.
 //   - Root starts a dispatch as that account.
 //   - Any other account may push, and tell a server that runs; it starts nothing.
@@ -34,7 +34,7 @@ type OwnerError struct {
 	Path   string
 	Owner  string // the account's name, or its number
 	Thread bool   // Path is the thread directory
-	Mixed  string // not "": the owner of the directory, while Owner is that of events.db
+	Mixed  string // not "": the owner of the directory, while Owner is the owner of events.db
 }
 
 func (e *OwnerError) Error() string {
@@ -83,8 +83,8 @@ const maxSafeBytes = 1 << 20
 
 // trusted reports whether the user has listed dir in the file of SafeDirectories:
 // one absolute path on a line, # begins a comment. The variables that lead to the
-// file may be somebody else's (sudo -E), so it counts only if it belongs to this
-// account, or to root, and nobody else can write it.
+// file may be another process's (sudo -E), so it counts only if it belongs to this
+// account, or to root, and no other process can write it.
 func trusted(dir string) bool {
 	path := SafeDirectories()
 	if path == "" {
@@ -125,7 +125,7 @@ func sameDir(a, b string) bool {
 }
 
 // troubleName is the file in run/ by which a detached dispatch tells the pushes
-// after it what keeps handlers from being started until somebody mends it: nobody
+// after it what keeps handlers from being started until the account mends it: no process
 // reads its error, and its log may be what cannot be written.
 const troubleName = ".trouble"
 
@@ -145,14 +145,15 @@ func (r *dispatcher) trouble() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		path := strings.TrimSuffix(string(text), "\n")
-		if !filepath.IsAbs(path) {
-			return nil
-		}
-		if err = accessible(path); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	if err != nil {
+		return ForeignFile(err)
+	}
+	path := strings.TrimSuffix(string(text), "\n")
+	if !filepath.IsAbs(path) {
+		return nil
+	}
+	if err = accessible(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return ForeignFile(err)
 }

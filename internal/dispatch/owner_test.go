@@ -12,7 +12,7 @@ import (
 	"thread/engine"
 )
 
-// What counts is the file that is open: a database that somebody puts in the place
+// What counts is the file that is open: a database that another process puts in the place
 // of the one that was looked at is not used.
 func TestOwnFile(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -38,7 +38,7 @@ func TestOwnFile(t *testing.T) {
 	}
 }
 
-// A note of trouble that is over warns nobody.
+// A note of trouble that has ended warns no process.
 func TestTroubleIsOver(t *testing.T) {
 	b := newBench(t)
 	if err := b.r.prepare(); err != nil {

@@ -64,7 +64,7 @@ func otherOwner(info os.FileInfo) (name string, other bool) {
 	return accountName(o.uid), true
 }
 
-// isPrivate reports whether a file is this account's, or root's, and for nobody
+// isPrivate reports whether a file is this account's, or root's, and for no process
 // else to write.
 func isPrivate(info os.FileInfo) bool {
 	o, ok := statOf(info)

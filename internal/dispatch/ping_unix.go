@@ -39,7 +39,7 @@ func SocketAddress(dir, name string) (address string, done func(), err error) {
 }
 
 // ping reports whether a server has been told. A full socket is not
-// waited for: nobody knows whether its owner still reads.
+// waited for: no process knows whether its owner still reads.
 func (r *dispatcher) ping(kind byte, author string) bool {
 	return r.sendTo(wakeSocket, kind, author)
 }
@@ -117,7 +117,7 @@ func (r *dispatcher) open(socket string) error {
 }
 
 // Next waits for a ping. The buffer exists only when one is there: a process
-// waits for those of many threads.
+// waits for the notices of many threads.
 func (p *Pings) Next() (got Ping, err error) {
 	conn, err := p.file.SyscallConn()
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *Pings) Reachable() bool {
 	return err == nil && os.SameFile(now, p.name)
 }
 
-// Close takes the socket away, so that the next push finds nobody, and makes
+// Close takes the socket away, so that the next push finds no process, and makes
 // Next return an error.
 func (p *Pings) Close() error {
 	if p.Reachable() {

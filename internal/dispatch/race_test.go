@@ -150,7 +150,7 @@ func TestTwentyDispatchesStartOneHandler(t *testing.T) {
 }
 
 // killed is a handler whose first run tells its own, its child's and its
-// supervisor's process, and waits for leave to go on; each run pops everything then, and
+// supervisor's process, and waits for leave to continue; each run pops everything then, and
 // tells its process and how many of the first ones are alive. A process that has
 // got its SIGKILL has no command line any more, even if it is not quite gone.
 const killed = `
@@ -164,9 +164,9 @@ for pid in $(cat "$D/first"); do [ -n "$(tr -d '\0' 2>/dev/null < /proc/$pid/cmd
 ` + drain + `
 echo $$ $left > "$D/at"`
 
-// Whatever is killed, in whatever order: a handler that still runs goes on and is
-// supervised, whoever does it; one that was killed runs again without a push, and
-// never beside what is left of it.
+// Whatever is killed, in whatever order: a handler that still runs continues and is
+// supervised, the process that does it; one that was killed runs again without a push, and
+// never next to what is left of it.
 func TestKill(t *testing.T) {
 	standbyOf := func(b *bench, supervisor int) int {
 		list, err := supervisors(b.t.Dir())
@@ -196,7 +196,7 @@ func TestKill(t *testing.T) {
 			}
 			if strings.Contains(order, "standby") {
 				// Both are gone, unless the supervisor has replaced the standby before
-				// it was killed: nobody is left, and the next dispatch repairs it.
+				// it was killed: no process is left, and the next dispatch repairs it.
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
 				awaitDeath(ctx, first[2])
@@ -308,7 +308,7 @@ func TestKilledAtTheStart(t *testing.T) {
 		t.Fatalf("%d supervisors died", len(at))
 	}
 	for n := 1; n < len(at); n++ {
-		// The first has taken over nobody, the second after one.
+		// The first has taken over no process, the second after one.
 		if took := time.Duration(at[n]-at[n-1]+1) * time.Millisecond; took < takeoverDelay(n) {
 			t.Errorf("takeover %d after %v, want a pause of %v", n, took, takeoverDelay(n))
 		}
@@ -323,8 +323,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Twenty dispatches while the supervisor is being killed: the handler goes on, and
-// no other one is started beside it.
+// Twenty dispatches while the supervisor is being killed: the handler continues, and
+// no other one is started next to it.
 func TestDispatchWhileSupervisorIsKilled(t *testing.T) {
 	b := newBench(t)
 	at, leave := b.fifo("at"), b.fifo("leave")

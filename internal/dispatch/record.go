@@ -10,7 +10,7 @@ import (
 	"thread/lock"
 )
 
-// record is what is known of a run to whoever comes after its supervisor: the
+// record is what is known of a run to the process that comes after its supervisor: the
 // content of logs/handlers/<c>.run. The supervisor holds the file's lock for as long
 // as it has the consumer's, and empties the file when the handler has ended. It is
 // no part of run/, which may be deleted while the handler runs: who finds the lock
@@ -25,7 +25,7 @@ type record struct {
 	PID      int    `json:"pid,omitempty"`    // the handler's first process; 0 until it is known
 	Began    uint64 `json:"began,omitempty"`  // when that was started, in the system's own count: tells it from another one of its number
 	Pipe     uint64 `json:"pipe,omitempty"`   // the inode of what it prints into
-	// Manual says that it is no handler but a process that has the ConsumerLock: what is
+	// Manual says that it is not a handler but a process that has the ConsumerLock: what is
 	// left of it is ended and counts as no run.
 	Manual bool `json:"turn,omitempty"`
 }
@@ -57,7 +57,7 @@ func readRecord(l *lock.File) *record {
 	return &rec
 }
 
-// records returns those of all runs of handlers that are not settled, whoever has their
+// records returns the records of all runs of handlers that are not settled, the process that has their
 // locks.
 func (r *dispatcher) records() (list []*record) {
 	dir := filepath.Dir(r.recordPath("c"))
@@ -93,11 +93,11 @@ func writeRecord(l *lock.File, rec *record) error {
 }
 
 // lostRun returns the run whose supervisor was killed, nil for none.
-// The caller has the consumer's lock and that of the record.
+// The caller has the consumer's lock and the lock of the record.
 //
 // A note of another run is newer than the record: a program that knows no records
 // has run the consumer since. So is one that says how the run ended. There is none
-// when run/ was deleted. A note without a record is of such a program, or its
+// when run/ was deleted. A note without a record is of that program, or its
 // supervisor was killed before it started the handler.
 func lostRun(rec *record, n note) *record {
 	switch {

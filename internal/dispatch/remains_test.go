@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,11 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/command"
 )
 
 // hidden starts children of a handler in every way in which they can get away from
-// it: with all descriptors closed, in sessions of their own, after their parent's
+// it: with all descriptors closed, in separate sessions, after their parent's
 // end, and without an environment.
 const hidden = `
 hide() { "$T" bare "echo \$\$ >> '$D/hidden'; exec sleep 1000"; }
@@ -58,7 +60,7 @@ func TestHiddenChildren(t *testing.T) {
 					t.Fatal(err)
 				}
 				if unknown := i >= 0 && order != "handler" && !marked(pid); unknown && alive(pid) {
-					// Without an environment, and with nobody left who has started it.
+					// Without an environment, and with no process left that has started it.
 					b.kill(pid)
 					continue
 				}
@@ -74,7 +76,7 @@ func TestHiddenChildren(t *testing.T) {
 }
 
 func marked(pid int) bool {
-	_, ok := runOf(pid)
+	_, ok := command.RunOf(pid)
 	return ok
 }
 
@@ -135,7 +137,7 @@ func TestBystander(t *testing.T) {
 }
 
 // When run/ is deleted while a handler runs, whatever comes does not start another
-// one beside it, whether its supervisor lives or not; and nothing is left behind.
+// one next to it, whether its supervisor lives or not; and nothing is left behind.
 func TestRunDeleted(t *testing.T) {
 	for _, also := range []string{"", "supervisor", "standby supervisor"} {
 		t.Run("also killed: "+also, func(t *testing.T) {
@@ -184,15 +186,17 @@ func TestRunDeleted(t *testing.T) {
 	}
 }
 
-// A process that goes on does not lose its descriptors by waking a dispatch, and the
+// A process that continues does not lose its descriptors by waking a dispatch, and the
 // dispatch does not get them.
 func TestWakeKeepsDescriptors(t *testing.T) {
 	b := newBench(t)
-	at, leave := b.fifo("at"), b.fifo("leave")
-	b.subscribe(engine.Subscription{Consumer: "c", Handler: `"$T" wakes 99; read x < "$D/leave"; ` + drain})
-	b.subscribe(engine.Subscription{Consumer: "d", Handler: `ls -l /proc/$PPID/fd > "$D/held"; ` + drain + `; echo > "$D/at"`})
+	at, wake, leave := b.fifo("at"), b.fifo("wake"), b.fifo("leave")
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `read x < "$D/wake"; "$T" wakes 99; read x < "$D/leave"; ` + drain})
 	b.push("s")
-	b.dispatch(Options{MaxHandlers: 1}) // c; d is the business of whoever wakes
+	b.dispatch(Options{})
+	// Only the dispatch that c's handler wakes can know of d.
+	b.subscribe(engine.Subscription{Consumer: "d", Handler: `ls -l /proc/$PPID/fd > "$D/held"; ` + drain + `; echo > "$D/at"`})
+	wake.say()
 	at.line()
 	if got := b.read("kept"); got != "kept\n" {
 		t.Errorf("the descriptor was %q", got)
@@ -219,7 +223,7 @@ func wakes(fd string) error {
 	return exec.Command("/bin/sh", "-c", "if [ -e /proc/self/fd/"+fd+" ]; then echo kept; else echo gone; fi > \"$D/kept\"").Run()
 }
 
-// A process that has a ConsumerLock and is killed leaves nobody at work beside
+// A process that has a ConsumerLock and is killed leaves no process at work next to
 // the handler that follows.
 func TestTurnIsKilled(t *testing.T) {
 	b := newBench(t)
@@ -258,8 +262,50 @@ func TestTurnIsKilled(t *testing.T) {
 	}
 }
 
-// holdConsumer locks a consumer and starts a process for it, which goes on.
-func holdConsumer(dir, consumer string) error {
+// A handler that exits with 0 although the process in it that had the ConsumerLock was
+// killed has not ended in order: the command which that process has left is ended before the
+// next run, which needs no push.
+func TestConsumeIsKilled(t *testing.T) {
+	for _, how := range []string{"sleep 1000", `exec "$T" bare 'exec sleep 1000'`, `trap "" TERM; sleep 1000; :`} {
+		t.Run(how, func(t *testing.T) {
+			b := newBench(t)
+			at := b.fifo("at")
+			t.Setenv("DISPATCH_TEST_WORK", how)
+			b.subscribe(engine.Subscription{Consumer: "c", Handler: `
+				if [ -e "$D/left" ]; then
+					[ -n "$(tr -d '\0' 2>/dev/null < /proc/$(cat "$D/left")/cmdline)" ] && echo "not alone" > "$D/at"
+					` + drain + `; echo done > "$D/at"; exit
+				fi
+				"$T" lock "$THREAD_DIR" c die > "$D/left"; exit 0`})
+			b.push("s")
+			b.dispatch(Options{})
+			if got := at.line(); got != "done" {
+				t.Error(got)
+			}
+			b.awaitIdle()
+			b.awaitLog("ended: exit 0"+exitUnfinished, 1)
+		})
+	}
+}
+
+// What a handler leaves behind is left alone where the ConsumerLock was released.
+func TestDaemonIsLeft(t *testing.T) {
+	b := newBench(t)
+	t.Setenv("DISPATCH_TEST_WORK", "exec sleep 1000")
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `"$T" lock "$THREAD_DIR" c release > "$D/left"; ` + drain})
+	b.push("s")
+	b.dispatch(Options{})
+	b.awaitIdle()
+	pid, err := strconv.Atoi(strings.TrimSpace(b.read("left")))
+	if err != nil || !alive(pid) {
+		t.Fatalf("process %d has ended, %v", pid, err)
+	}
+	b.kill(pid)
+}
+
+// holdConsumer locks a consumer and starts a process for it, which continues. Then it waits to
+// be killed, or as how says does so itself, or releases the lock.
+func holdConsumer(dir, consumer, how string) error {
 	t, err := engine.Open(dir)
 	if err != nil {
 		return err
@@ -268,18 +314,25 @@ func holdConsumer(dir, consumer string) error {
 	if err != nil {
 		return err
 	}
-	worker := exec.Command("sleep", "1000")
-	worker.Env = append(os.Environ(), turn.Environment()...)
-	if err := worker.Start(); err != nil {
+	worker, err := command.Start(command.Spec{Argv: []string{"sh", "-c", cmp.Or(os.Getenv("DISPATCH_TEST_WORK"), "sleep 1000")},
+		Env: append(os.Environ(), turn.Environment()...), Tree: turn.Work()})
+	if err != nil {
 		return err
 	}
-	fmt.Println(worker.Process.Pid)
+	fmt.Println(worker.Pid)
+	switch how {
+	case "die":
+		self, _ := os.FindProcess(os.Getpid())
+		self.Kill()
+	case "release":
+		return turn.Release(context.Background())
+	}
 	time.Sleep(time.Hour) // killed before
 	return nil
 }
 
 // A supervisor that is killed before it has noted which process the handler is: the
-// handler goes on, and what it prints is kept.
+// handler continues, and what it prints is kept.
 func TestKilledBeforeHandlerIsNoted(t *testing.T) {
 	b := newBench(t)
 	at, leave := b.fifo("at"), b.fifo("leave")

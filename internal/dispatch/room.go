@@ -18,7 +18,7 @@ import (
 //
 // The handler inherits the lock of its place, as it does the tree lock: while the
 // supervisor is killed and its standby takes over, the place stays taken. Its file
-// names the consumer, so that whoever finds no place can see to it that the run that
+// names the consumer, so that a process without a place can see to it that the run that
 // has it is supervised.
 type room struct {
 	lane        string

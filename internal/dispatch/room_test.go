@@ -73,7 +73,7 @@ func (b *bench) places(name string) (n int) {
 }
 
 // The place of a handler whose supervisor and standby are killed is free when the
-// handler has ended, and who waits for it is run: by whoever came meanwhile.
+// handler has ended, and who waits for it is run: by the process that came meanwhile.
 func TestPlaceOfKilledSupervisor(t *testing.T) {
 	b := newBench(t)
 	came, leave := b.fifo("came"), b.fifo("leave")
@@ -121,7 +121,7 @@ func TestPlaceOfKilledSupervisor(t *testing.T) {
 	}
 }
 
-// A place whose holder says nothing of itself, and one that names nobody, hold up only
+// A place whose holder says nothing of itself, and one that names no process, hold up only
 // those who need it, and only while it is held.
 func TestPlaceOfNobody(t *testing.T) {
 	b := newBench(t)
@@ -160,5 +160,74 @@ func (b *bench) until(what string, ok func() bool) {
 		if time.Now().After(end) {
 			b.Fatalf("not: %s\n%s", what, b.log())
 		}
+	}
+}
+
+// TestFirstComeFirstServed: L-03 and L-06. Of those that wait for a place in a lane, the
+// consumer with the oldest unread event has it next, also when the one before is fed.
+func TestFirstComeFirstServed(t *testing.T) {
+	b := newBench(t)
+	came, leave := b.fifo("came"), b.fifo("leave")
+	for i := 1; i <= 6; i++ {
+		c := fmt.Sprint("c", i)
+		where := "source = '" + c + "'"
+		b.subscribe(engine.Subscription{Consumer: c, Lane: "cron", Filter: &where,
+			Handler: drain + `; echo $THREAD_CONSUMER > "$D/came"; read _ < "$D/leave"`})
+	}
+	b.push("c6")
+	b.dispatch(Options{})
+	got := []string{came.line()}
+	for _, c := range []string{"c4", "c2", "c6", "c5"} {
+		b.push(c)
+		b.dispatch(Options{})
+	}
+	for len(got) < 5 {
+		leave.say()
+		got = append(got, came.line())
+	}
+	leave.say()
+	b.awaitIdle()
+	if s := strings.Join(got, " "); s != "c6 c4 c2 c6 c5" {
+		t.Errorf("ran %s", s)
+	}
+}
+
+// L-06: a place that is freed between two tries goes to the consumer that was refused, and
+// not to its last holder, which was fed meanwhile.
+func TestFreedPlaceIsNotPassed(t *testing.T) {
+	b := newBench(t)
+	order := b.fifo("order")
+	for _, c := range []string{"fed", "waits"} {
+		where := "source = '" + c + "'"
+		b.subscribe(engine.Subscription{Consumer: c, Lane: "cron", Filter: &where, Handler: drain + `; echo $THREAD_CONSUMER > "$D/order"`})
+	}
+	b.push("waits")
+	b.push("fed")
+	if err := b.r.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	place, err := lock.Try(b.r.placePath("cron", 0), lock.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.File().WriteAt([]byte("fed"), 0); err != nil {
+		t.Fatal(err)
+	}
+	freed := false
+	defer func(was func(string)) { testPoint = was }(testPoint)
+	testPoint = func(point string) {
+		if point == "full" && !freed {
+			freed = true
+			release(place)
+		}
+	}
+	s := newSupervisor(b.r)
+	done := make(chan error, 1)
+	go func() { done <- s.work(t.Context()) }()
+	if got := order.line() + " " + order.line(); got != "waits fed" {
+		t.Errorf("ran %s", got)
+	}
+	if err := <-done; err != nil || !freed {
+		t.Errorf("freed: %v, %v", freed, err)
 	}
 }

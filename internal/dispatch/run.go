@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/command"
 )
 
 // Run starts the handler of every consumer that has unread events and whose
-// handler is not running, at most Options.MaxHandlers of the thread at once, in
-// the order of subscription; those above the bound are started by the
+// handler is not running, at most Options.MaxHandlers of the thread at once, those
+// with the oldest unread events first; those above the bound are started by the
 // supervisor of the others when they finish. It returns as soon as it has
 // handed over.
 //
 // When a server serves the thread, Run leaves all that to it.
 //
 // A consumer that cannot be started is logged and does not stop the others; the
-// first such error is returned. Run returns an OwnerError, having started nothing,
+// first of these errors is returned. Run returns an OwnerError, having started nothing,
 // in a thread of another account, and ErrBusy after the engine's wait.
 func Run(ctx context.Context, t *engine.Thread, o Options) error {
 	r := newDispatcher(t, o)
@@ -49,7 +50,7 @@ func Run(ctx context.Context, t *engine.Thread, o Options) error {
 
 // dispatch starts a supervisor if something is due, and waits until that has handed
 // over: has started, or left to others, whatever it saw. One that is killed before is
-// started again. One that others keep from looking goes on when dispatch returns
+// started again. One that others keep from looking continues when dispatch returns
 // ErrBusy.
 func (r *dispatcher) dispatch(ctx context.Context) error {
 	for try := 1; ; try++ {
@@ -162,7 +163,7 @@ func (r *dispatcher) logSpawned(c *claim) {
 func start(cmd *exec.Cmd) error {
 	detach(cmd)
 	leaveRun(cmd)
-	if err := sealed(func() error { return startChild(cmd) }); err != nil {
+	if err := sealed(func() error { return command.StartOwn(cmd) }); err != nil {
 		return err
 	}
 	go func() { _ = waitChild(cmd) }() // however it ends

@@ -27,7 +27,7 @@ type Server struct {
 // a program all of whose children are started by this package.
 func AdoptOrphans() { adoptOrphans() }
 
-// UseStandby makes the runs known to the standby, so that it goes on to copy what they
+// UseStandby makes the runs known to the standby, so that it continues to copy what they
 // print.
 func (r *Server) UseStandby(g *Standby) { r.standby = g.s }
 
@@ -35,7 +35,7 @@ const serverLockPause = 10 * time.Millisecond
 
 // NewServer makes this process the server of the thread, until Close. It waits for another one to end, and returns ErrServed when ctx ends
 // first, and an OwnerError at once in a thread of another account. Some wait is always in place: a child that a killed process was just
-// starting holds its locks until it is a program of its own.
+// starting holds its locks until it is a separate program.
 func NewServer(ctx context.Context, t *engine.Thread) (*Server, error) {
 	r := &Server{dispatcher: newDispatcher(t, Options{MaxHandlers: serverSlots})}
 	if err := Own(t.Dir()); err != nil {
@@ -60,7 +60,7 @@ func NewServer(ctx context.Context, t *engine.Thread) (*Server, error) {
 	}
 }
 
-// Close lets another process be the server. Runs in progress go on.
+// Close lets another process be the server. Runs in progress continue.
 func (r *Server) Close() { release(r.lock) }
 
 // Renew takes the lock of NewResident again if run/ was deleted, which it may be
@@ -93,11 +93,11 @@ func (r *Server) Listen() (*Pings, error) {
 	return r.listen()
 }
 
-// Due returns the consumers that have unread events. Those whose filter is broken
+// Due returns the consumers that have unread events, the one with the oldest first. Those whose filter is broken
 // are logged and left out. Due returns ErrBusy after the engine's wait: the
 // caller has other threads to look at, and comes back.
 func (r *Server) Due(ctx context.Context) (due []engine.Due, err error) {
-	all, err := r.t.Due(ctx)
+	all, err := dueInOrder(ctx, r.t)
 	for _, d := range all {
 		if d.Err != nil {
 			r.logBroken(d.Consumer, d.Err)
@@ -126,16 +126,16 @@ func (r *Server) Pending(ctx context.Context) (bool, error) {
 
 // Hooks is what a server adds to one run. A nil Abort never fires.
 type Hooks struct {
-	Env   func() []string // called before the handler starts; added to its environment
-	Ended func(ok bool)   // called when it has ended, before another can run; nil for nobody
-	Abort <-chan struct{} // closed: end the handler as if its time was up
-	Stop  <-chan struct{} // closed: the same, and leave the consumer to the next push or server
-	Ends  func() bool     // reports whether the process is told to end: nothing is run again then; nil for never
+	Env   func(runID string, first int64) []string // called before the handler starts, with its first unread event; added to its environment
+	Ended func(ok bool)                            // called when it has ended, before another can run; nil for none
+	Abort <-chan struct{}                          // closed: end the handler as if its time was up
+	Stop  <-chan struct{}                          // closed: the same, and leave the consumer to the next push or server
+	Ends  func() bool                              // reports whether the process is told to end: nothing is run again then; nil for never
 
 	// Start calls start once, which starts the handler, and returns its error. A
 	// handler is at work before start returns: what others learn of it must not
 	// be older than what they are told of the run, which Start can see to with a
-	// lock. Nil for nobody.
+	// lock. Nil for no process.
 	Start func(runID string, start func() (pid int, err error)) error
 }
 
@@ -149,7 +149,7 @@ type Outcome struct {
 	Retry *Retry // not nil: to be given to Resume at Retry.At
 }
 
-// Retry is the right to run a consumer again later. Until then, nobody else runs
+// Retry is the right to run a consumer again later. Until then, no other process runs
 // it.
 type Retry struct {
 	Consumer string
@@ -158,16 +158,20 @@ type Retry struct {
 }
 
 // Release gives the right back, and its descriptor. The note still says how often
-// the consumer has failed, and a Run at Retry.At goes on from there; until then
+// the consumer has failed, and a Run at Retry.At continues from there; until then
 // another process may run it.
-func (r *Retry) Release() { release(r.waiter.supervisorLock) }
+func (r *Retry) Release() {
+	if r.waiter != nil { // nil on a server, where no process keeps a turn meanwhile
+		release(r.waiter.supervisorLock)
+	}
+}
 
-// Run runs the consumer's handler once, if it has unread events and nobody else
+// Run runs the consumer's handler once, if it has unread events and no other process
 // runs it, and returns when the handler has ended. With fresh, a consumer that
 // was left to the next push runs only for events that came since. The error is
 // about this consumer; the outcome is valid.
 //
-// When ctx ends, Run returns while the handler goes on, and this process has to
+// When ctx ends, Run returns while the handler continues, and this process has to
 // end.
 func (r *Server) Run(ctx context.Context, consumer string, onlyNew bool, hooks *Hooks) (Outcome, error) {
 	if err := r.prepare(); err != nil {

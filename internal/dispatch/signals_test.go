@@ -81,7 +81,7 @@ func (f *fifo) numbers() []int {
 	return list
 }
 
-// say lets one reader of the pipe go on.
+// say lets one reader of the pipe continue.
 func (f *fifo) say() {
 	f.b.Helper()
 	if _, err := f.f.Write([]byte("go\n")); err != nil {
@@ -125,7 +125,7 @@ func (b *bench) awaitIdle() {
 // awaitNobody waits until no process with one of the verbs is left of the thread
 // at dir, or ctx, and returns those that are. A process may start the next one and
 // end while others are looked at: only a search proves something during which
-// nobody has ended who may have been one.
+// no process has ended who may have been one.
 func awaitNobody(ctx context.Context, dir string, verbs ...string) []int {
 	var before census
 	for {
@@ -209,7 +209,7 @@ func search(dir string, verbs []string) (c census, err error) {
 
 // commandLine reads a process's cmdline file, empty for one that has ended. The
 // kernel fills it only after exec has closed the descriptors by which the parent
-// learns that all went well: until then, such a process is known by its program.
+// learns that all went well: until then, that process is known by its program.
 func commandLine(path string) []byte {
 	self, err := os.Executable()
 	for {

@@ -156,7 +156,7 @@ func (s *soak) storm(pushing, killing time.Duration, dispatches bool) {
 
 // killOne kills a process of the thread, and waits until it is dead: the next one may
 // be its standby, or the one that it stands by for, and who has both killed at once has
-// nobody left. Without dispatches, it spares them and the supervisors that they have
+// no process left. Without dispatches, it spares them and the supervisors that they have
 // only just started, which have no standby yet: what only one process knows is lost
 // with it.
 func (s *soak) killOne(dispatches bool) {
@@ -187,8 +187,8 @@ func (s *soak) killOne(dispatches bool) {
 	}
 }
 
-// check waits until nobody works any more, and then compares. Handlers and their
-// supervisors may have died five times in a row: such a consumer is left to the
+// check waits until no process works any more, and then compares. Handlers and their
+// supervisors may have died five times in a row: that consumer is left to the
 // next push, whose dispatch it gets.
 func (s *soak) check(when string) {
 	s.Helper()

@@ -11,12 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"thread/internal/command"
 	"thread/lock"
 )
 
 // standby is the supervisor's side of its standby process, which holds the other end
 // of a link and takes over when that ends without msgStop. A standby that dies is
-// replaced, so that of the two, either may be killed.
+// replaced, so that, of the two, either may be killed.
 type standby struct {
 	args  []string // of the standby process, without its parent's id
 	warn  func(format string, args ...any) error
@@ -33,7 +34,7 @@ type standby struct {
 }
 
 // standbyRun is what a standby knows of a run. It gets the pipe that the handler
-// prints into: were nobody left to read it, the handler would die of its next line.
+// prints into: were no process left to read it, the handler would die of its next line.
 type standbyRun struct {
 	Dir      string `json:"dir"`
 	Consumer string `json:"consumer"`
@@ -48,7 +49,7 @@ func newStandby(r *dispatcher) *standby {
 }
 
 // start begins to start the first one, and returns at once: to start a process takes
-// about as long as to prepare a handler. Whoever does what would have to be taken over
+// about as long as to prepare a handler. A process that does what would have to be taken over
 // awaits it before.
 func (s *standby) start() {
 	go func() {
@@ -97,7 +98,7 @@ func (s *standby) launch() (*exec.Cmd, error) {
 	cmd.Stdin = theirs
 	leaveRun(cmd)
 	detach(cmd)
-	if err := startChild(cmd); err != nil {
+	if err := command.StartOwn(cmd); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func (t *standbyState) apply(text string) {
 	}
 }
 
-// parentPause is for systems on which awaitExit cannot tell.
+// parentPause is for systems on which command.AwaitExit cannot tell.
 const parentPause = 10 * time.Millisecond
 
 // A supervisor that is killed again and again, wherever that is, must not keep a
@@ -295,8 +296,8 @@ func (t *standbyState) consumersIn(dir string) (list []string) {
 	return list
 }
 
-// copyOutputs goes on with the copying of what the handlers of a killed supervisor
-// print, until each has ended, whoever supervises it by then.
+// copyOutputs continues with the copying of what the handlers of a killed supervisor
+// print, until each has ended, whichever process supervises it by then.
 func (r *dispatcher) copyOutputs(runs map[string]*standbyRun) *sync.WaitGroup {
 	var all sync.WaitGroup
 	for _, run := range runs {
@@ -336,7 +337,7 @@ func (r *dispatcher) recordOf(run *standbyRun) *record {
 // of its pipe is not yet the end of its locks.
 func awaitParent(parent int) {
 	if os.Getppid() == parent {
-		awaitExit(parent)
+		command.AwaitExit(parent)
 	}
 	for os.Getppid() == parent {
 		time.Sleep(parentPause)

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"os"
 	"time"
@@ -32,7 +33,7 @@ type State struct {
 	// unread.
 	Unpopped bool
 	// Interrupted is set when the supervisor was killed while the handler ran or
-	// waited for a retry, and nobody has taken over yet.
+	// waited for a retry, and no process has taken over yet.
 	Interrupted bool
 }
 
@@ -61,6 +62,22 @@ func Status(t *engine.Thread, consumer string) (State, error) {
 		s.Interrupted = true
 	}
 	return s, nil
+}
+
+// Running returns the first consumer in the order of subscription whose handler runs, ""
+// for none.
+func Running(ctx context.Context, t *engine.Thread) (string, error) {
+	info, err := t.Info(ctx)
+	if err != nil {
+		return "", err
+	}
+	for i := range info.Subscriptions {
+		consumer := info.Subscriptions[i].Consumer
+		if s, err := Status(t, consumer); err != nil || s.Running {
+			return consumer, err
+		}
+	}
+	return "", nil
 }
 
 // supervised reports whether a supervisor runs the consumer or waits to retry it.

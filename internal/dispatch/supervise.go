@@ -99,8 +99,8 @@ func Supervise(ctx context.Context, args []string) error {
 	return err
 }
 
-// openThread opens a thread such that scheduled events that a look releases on
-// its way get a dispatch of their own. It is one whose handlers this process may
+// openThread opens a thread so that scheduled events that a look releases on
+// its way get a separate dispatch. It is one whose handlers this process may
 // run.
 func openThread(ctx context.Context, dir string) (t *engine.Thread, err error) {
 	if err := Own(dir); err != nil {

@@ -15,7 +15,7 @@ import (
 // testPoint is called at points where the tests stop a process.
 var testPoint = func(point string) {}
 
-// supervisor runs handlers, each in a goroutine of its own. It holds a consumer's
+// supervisor runs handlers, each in a separate goroutine. It holds a consumer's
 // locks and a slot only while its handler runs; while one waits to be retried it holds
 // only that consumer's supervisor lock, and others run.
 type supervisor struct {
@@ -29,8 +29,8 @@ type supervisor struct {
 	standby        *standby
 	standbyStarted bool
 	looked         func()   // called once, after the first look; may be nil
-	ready          *os.File // tells a dispatch that it was handed over, nil when it is or nobody waits
-	hooks          *Hooks   // nil in a process of its own
+	ready          *os.File // tells a dispatch that it was handed over, nil when it is or no process waits
+	hooks          *Hooks   // nil in a separate process
 }
 
 type waiter struct {
@@ -156,7 +156,7 @@ func (s *supervisor) startStandby(ctx context.Context) {
 	}
 }
 
-// awaitStandby returns when there is somebody who takes over, be it of this supervisor
+// awaitStandby returns when there is another process that takes over, be it of this supervisor
 // or of the server that it belongs to.
 func (s *supervisor) awaitStandby() {
 	if s.standby != nil {
@@ -187,7 +187,7 @@ func (s *supervisor) handedOver() {
 	s.first = false
 }
 
-// confirm tells that dispatch that from now on there is somebody who takes over.
+// confirm tells that dispatch that from now on there is another process that takes over.
 func (s *supervisor) confirm() {
 	if s.ready != nil {
 		_, _ = s.ready.Write([]byte{'k'}) // it may be gone
@@ -200,7 +200,7 @@ func (s *supervisor) isGone() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// wait waits until the time is over, or ctx.
+// wait waits until the time has ended, or ctx.
 func wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -213,9 +213,9 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// next claims and runs the consumers that have to run, in the order of
-// subscription, until a look at all of them that has begun after the call finds
-// none that there is room for, or a server has taken it upon itself to look.
+// next claims and runs the consumers that have to run, by their first unread events.
+// It ends when a check of all of them, begun after the call, finds none that there is
+// room for, or when a server does the checking.
 //
 // The first look of a process that a push has started answers that push: also what
 // was left to the next push runs.
@@ -228,10 +228,14 @@ func (s *supervisor) next(ctx context.Context) error {
 		s.queue = append(s.queue, engine.Due{Subscription: engine.Subscription{Consumer: consumer}})
 	}
 	s.lost = nil
-	visited := map[string]bool{} // lanes
+	visited := map[string]bool{} // lanes that were full: what is behind in one does not pass (L-06)
 	for fresh := false; ; {
 		for len(s.queue) > 0 {
 			d := s.queue[0]
+			if d.First != 0 && visited[d.Lane] && s.readNote(d.Consumer).State != stateRunning {
+				s.queue = s.queue[1:]
+				continue
+			}
 			rule := s.ruleNew
 			if first {
 				rule = s.ruleAfterPush(d.Consumer)
@@ -250,6 +254,12 @@ func (s *supervisor) next(ctx context.Context) error {
 					s.log.Info("dispatch: consumer=%s waits for a place in lane %s, which has %d", d.Consumer, d.Lane, lanes.DefaultLimit(d.Lane))
 				}
 				s.queueHolders(d.Lane, visited)
+				testPoint("full")
+			case a == claimed && c.passes(visited):
+				// A place was freed meanwhile: the one that was refused has it, in a new look.
+				delete(visited, c.due.Lane)
+				c.drop()
+				fresh = false
 			case a == recheck:
 				fresh = false
 			case a == claimed:
@@ -288,8 +298,14 @@ func (s *supervisor) next(ctx context.Context) error {
 	}
 }
 
+// passes reports whether a claim for a new run has a place in a lane in which a consumer with
+// an older unread event was refused one.
+func (c *claim) passes(refused map[string]bool) bool {
+	return c.lost == nil && c.room.place != nil && refused[c.due.Lane]
+}
+
 // queueHolders queues those who have the places in a lane, once for each lane: should
-// supervisor and standby of one have been killed, nobody else would look when it ends.
+// supervisor and standby of one have been killed, no other process would look when it ends.
 func (s *supervisor) queueHolders(lane string, visited map[string]bool) {
 	if visited[lane] {
 		return
@@ -319,7 +335,7 @@ func (s *supervisor) settle(c *claim, n note, e ending) (*waiter, error) {
 	case left:
 		n.State = stateLeft
 	}
-	// Before the release: afterwards the note is somebody else's. And before the record:
+	// Before the release: afterwards the note is another process's. And before the record:
 	// killed between, the note is of the same run.
 	err := s.writeNote(consumer, n)
 	err = errors.Join(err, c.record.File().Truncate(0))
@@ -359,37 +375,41 @@ func (s *supervisor) resume(ctx context.Context, consumer string) (*claim, error
 	w := s.waiting[consumer]
 	delete(s.waiting, consumer)
 	c := &claim{supervisorLock: w.supervisorLock, note: w.note}
-	err := s.prepare()
-	if same, _ := lock.Names(s.supervisorLockPath(consumer), w.supervisorLock.File()); !same && err == nil {
-		// run/ was deleted: whoever has come meanwhile did not see that it waits.
-		c.drop()
-		return nil, nil
-	}
-	if err == nil {
-		// Who holds the lock now is about to find that the supervisor lock is held.
-		c.lock, err = lock.Open(ctx, s.handlerLockPath(consumer), lock.Exclusive)
-	}
-	if err == nil {
-		if c.record, err = s.tryRecord(consumer); errors.Is(err, lock.ErrHeld) {
-			c.drop() // its holder looks
-			return nil, nil
-		}
-	}
-	if err == nil {
-		c.due, err = s.dueFor(ctx, consumer, 0)
-		c.due.Consumer = consumer
-	}
-	if err == nil && c.due.First != 0 {
-		c.room, _, err = s.tryRoom(c.due.Lane)
-	}
-	if c.room != nil && err == nil {
-		err = c.room.name(consumer)
-	}
-	if c.room == nil || err != nil {
+	if err := s.reclaim(ctx, c, consumer); err != nil || c.room == nil {
 		// No room: the supervisors that have it find this consumer due, with
 		// its streak in the note. In any case another look follows.
 		c.drop()
 		return nil, err
 	}
 	return c, nil
+}
+
+// reclaim completes the claim of a consumer whose supervisor lock it has. It has no room
+// then if the consumer need not run, or cannot.
+func (s *supervisor) reclaim(ctx context.Context, c *claim, consumer string) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if same, _ := lock.Names(s.supervisorLockPath(consumer), c.supervisorLock.File()); !same {
+		return nil // run/ was deleted: the process that has come meanwhile did not see that it waits
+	}
+	// Who holds the lock now is about to find that the supervisor lock is held.
+	var err error
+	if c.lock, err = lock.Open(ctx, s.handlerLockPath(consumer), lock.Exclusive); err != nil {
+		return err
+	}
+	if c.record, err = s.tryRecord(consumer); errors.Is(err, lock.ErrHeld) {
+		return nil // its holder looks
+	}
+	if err != nil {
+		return err
+	}
+	c.due, err = s.dueFor(ctx, consumer, 0)
+	if c.due.Consumer = consumer; err != nil || c.due.First == 0 {
+		return err
+	}
+	if c.room, _, err = s.tryRoom(c.due.Lane); err != nil || c.room == nil {
+		return err
+	}
+	return c.room.name(consumer)
 }

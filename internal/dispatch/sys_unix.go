@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"thread/internal/command"
 	"thread/lock"
 )
 
@@ -22,7 +23,7 @@ import (
 // env -i has none.
 const shell = "/bin/sh"
 
-// detach makes cmd the leader of a session and a process group of its own: no
+// detach makes cmd the leader of a session and a separate process group: no
 // terminal, and no signal that is meant for ours.
 func detach(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
@@ -44,8 +45,8 @@ func closeInherited() {
 	}
 }
 
-// sealed calls start such that what it starts inherits none of the descriptors that
-// this process has inherited. Afterwards they are as before: a process that goes on
+// sealed calls start so that what it starts inherits none of the descriptors that
+// this process has inherited. Afterwards they are as before: a process that continues
 // has children that are to have them.
 func sealed(start func() error) error {
 	sealing.Lock()
@@ -85,7 +86,7 @@ const readyFD = 3
 
 // withReady lets cmd tell when it has handed over. The wait that it returns is to
 // be called when cmd has been started, or could not be; it reports whether cmd came so
-// far that somebody takes over from it, or timed out.
+// far that another process takes over from it, or timed out.
 func withReady(cmd *exec.Cmd) (await func(limit time.Duration) (handedOver, timedOut bool), err error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -118,21 +119,7 @@ func exitText(p *os.ProcessState) string {
 	return "exit " + strconv.Itoa(p.ExitCode())
 }
 
-// treeFD is the number under which a handler has the tree lock: none that a
-// shell script or a shell uses by itself.
-const treeFD = 99
-
-// treeFDBelow returns it for a process that may have so many descriptors. os/exec needs
-// some above it for a moment.
-func treeFDBelow(limit uint64) int {
-	const above, least = 8, 10
-	if limit >= treeFD+1+above {
-		return treeFD
-	}
-	return max(int(limit)-above, least)
-}
-
-// treeLock is a held tree lock, see the package comment. That of a handler that was
+// treeLock is a held tree lock, see the package comment. The lock of a handler that was
 // adopted is held by its processes alone, and lock is nil.
 type treeLock struct {
 	path string
@@ -141,11 +128,7 @@ type treeLock struct {
 
 // attach makes cmd inherit the lock.
 func (t *treeLock) attach(cmd *exec.Cmd) {
-	fd := treeFD
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
-		fd = treeFDBelow(uint64(limit.Cur)) //nolint:unconvert // FreeBSD has an int64
-	}
+	fd := command.TreeFDBelow(command.DescriptorLimit())
 	cmd.ExtraFiles = make([]*os.File, fd-3+1) // nil: closed in the child
 	cmd.ExtraFiles[fd-3] = t.lock.File()
 }

@@ -16,7 +16,7 @@ import (
 //
 // Without a server, the detached dispatch of the command that schedules
 // an event waits until that falls due, if that is within MaxTimerWait. There is one
-// such process of a thread, which holds run/.timer.lock; it has the socket
+// these process of a thread, which holds run/.timer.lock; it has the socket
 // run/.timer, through which it learns of earlier times. It sleeps in between, and
 // when it gives the lock back, it looks again, as everybody does.
 //
@@ -26,7 +26,7 @@ import (
 
 // MaxTimerWait is how far away an event may be for a detached process to wait for
 // it: longer than the delay of any retry, and short enough that a host rarely goes
-// down meanwhile, and that a process which nobody knows of is soon gone.
+// down meanwhile, and that a process which no process knows of is soon gone.
 const MaxTimerWait = time.Hour
 
 const (
@@ -36,7 +36,7 @@ const (
 
 // Rescheduled is called when an event was scheduled for the given time. It tells a
 // resident process of the thread, or the one that waits; without either it starts
-// one that waits. It reports whether somebody will release the event at its time.
+// one that waits. It reports whether another process will release the event at its time.
 func Rescheduled(ctx context.Context, t *engine.Thread, at time.Time) (awaited bool, err error) {
 	r := newDispatcher(t, Options{})
 	switch {
@@ -60,7 +60,7 @@ func RescheduledForever(t *engine.Thread) (awaited bool) {
 }
 
 // awaitScheduled waits for delayed events that fall due soon and releases them,
-// until there is none, or somebody else does so. The engine starts a dispatch for
+// until there is none, or another process does so. The engine starts a dispatch for
 // what is released.
 func (r *dispatcher) awaitScheduled(ctx context.Context) error {
 	for failures := 0; ; {

@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/lock"
 )
 
 // later schedules an event as push --delay does.
@@ -113,7 +115,7 @@ func TestDelayed(t *testing.T) {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// What is far away, or repeated, is nobody's without a server, and says so.
+// What is far away, or repeated, is left to no process without a server, and says so.
 func TestDelayedTooLong(t *testing.T) {
 	b := newBench(t)
 	if b.later("s", MaxTimerWait+time.Minute) || len(b.waiters()) > 0 {
@@ -141,4 +143,87 @@ func TestDelayedNoMore(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(b.t.Dir(), "run", timerSocket)); err == nil {
 		t.Error("the socket is left")
 	}
+}
+
+// A due event that cannot be released is tried again, but not for ever.
+func TestDelayedCannotBeReleased(t *testing.T) {
+	b := newBench(t)
+	t.Setenv(envDispatch, wakeNone)
+	defer func(delay time.Duration) { firstDelay = delay }(firstDelay)
+	firstDelay = time.Millisecond
+	asked := 0
+	// By its clock nothing is due.
+	still, err := engine.Open(b.t.Dir(), engine.WithClock(func() time.Time { asked++; return time.UnixMilli(1) }))
+	must(t, err)
+	defer still.Close()
+	b.later("s", 50*time.Millisecond)
+	if err := newDispatcher(still, Options{}).awaitScheduled(t.Context()); !errors.Is(err, errUnreleased) {
+		t.Errorf("%v", err)
+	}
+	if asked < maxTries {
+		t.Errorf("it was tried %d times", asked)
+	}
+}
+
+// The process that waits ends with its context, leaves neither lock nor socket, and does
+// not wait where a server does.
+func TestDelayedIsCalledOff(t *testing.T) {
+	b := newBench(t)
+	t.Setenv(envDispatch, wakeNone)
+	b.later("s", 50*time.Minute)
+	free := func() bool {
+		held, err := isHeld(filepath.Join(b.t.Dir(), "run", timerLock))
+		must(t, err)
+		_, err = os.Lstat(filepath.Join(b.t.Dir(), "run", timerSocket))
+		return !held && os.IsNotExist(err)
+	}
+	wd, err := os.Getwd()
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.r.awaitScheduled(ctx) }()
+	// A ping would wake it, and it is without the lock for a moment then.
+	b.until("it waits with the lock", func() bool {
+		_, err := os.Lstat(filepath.Join(b.t.Dir(), "run", timerSocket))
+		return err == nil && !free()
+	})
+	if err := b.r.awaitScheduled(t.Context()); err != nil { // a second one ends at once
+		t.Errorf("beside another one: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("called off: %v", err)
+	}
+	if now, err := os.Getwd(); now != wd || err != nil {
+		t.Errorf("it leaves the process in %s, %v", now, err)
+	}
+	if !free() {
+		t.Error("lock or socket are left")
+	}
+	must(t, b.r.prepare())
+	pings, err := b.r.listen()
+	must(t, err)
+	defer pings.Close()
+	if err := b.r.awaitScheduled(t.Context()); err != nil || !free() {
+		t.Errorf("beside a server: %v", err)
+	}
+	if p, err := pings.Next(); err != nil || p.Push {
+		t.Errorf("the server is told %+v, %v", p, err)
+	}
+	t.Setenv(envDispatch, wakeSpawn)
+	if !b.later("s", time.Minute) || !RescheduledForever(b.t) || len(b.waiters()) > 0 {
+		t.Error("a process waits beside the server")
+	}
+}
+
+// A lock that its holder is about to release is not waited for: the holder looks.
+func TestDelayedBesideAnEndingHolder(t *testing.T) {
+	b := newBench(t)
+	t.Setenv(envDispatch, wakeNone)
+	b.later("s", time.Minute)
+	must(t, b.r.prepare())
+	l, err := lock.Try(filepath.Join(b.t.Dir(), "run", timerLock), lock.Exclusive)
+	must(t, err)
+	defer release(l)
+	must(t, b.r.awaitScheduled(t.Context()))
 }

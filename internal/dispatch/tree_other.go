@@ -3,7 +3,6 @@
 package dispatch
 
 import (
-	"context"
 	"os"
 	"time"
 )
@@ -14,15 +13,6 @@ import (
 func adoptOrphans()     {}
 func reapOrphans()      {}
 func countOrphans() int { return 0 }
-
-type remains struct {
-	runID   string
-	leader  int
-	orphans *orphanScope
-	began   uint64
-}
-
-func (r *dispatcher) evict(context.Context, string, remains, time.Duration) error { return nil }
 
 // leader is the first process of a handler whose supervisor was killed; it cannot
 // be told from another one here.
@@ -40,6 +30,3 @@ func reopenOutput(int, uint64) *os.File { return nil }
 func (o *output) inode() uint64         { return 0 }
 
 func beganAt(int) uint64 { return 0 }
-
-// endedBySignal is not asked before the process is waited for: nothing is evicted here.
-func endedBySignal(int) bool { return false }

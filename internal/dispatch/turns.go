@@ -77,7 +77,7 @@ var ErrEnding = errors.New("the server ends")
 const rejoinPause = time.Second
 
 // Turns asks the server that runs this handler for the turns of its deliveries. While
-// the server is away, as after a kill, there is nobody to ask, and every delivery has
+// the server is away, as after a kill, there is no process to ask, and every delivery has
 // its turn: its limits hold for what one server has started.
 type Turns struct {
 	r        *dispatcher
@@ -100,14 +100,14 @@ type turnConn struct {
 // Turn is a delivery that has its turn, or waits for it.
 type Turn struct {
 	t      *Turns
-	conn   *turnConn // nil: nobody was asked
+	conn   *turnConn // nil: none was asked
 	number int64
 	slot   int
 	come   chan error
 	abort  chan struct{}
 }
 
-// Turns returns what to ask for turns, nil when this process is no handler of a server.
+// Turns returns what to ask for turns, nil when this process is not a handler of a server.
 func (t *ConsumerLock) Turns() *Turns {
 	if t.c != nil || !t.Supervised() {
 		return nil
@@ -128,7 +128,7 @@ func (q *Turns) join() *turnConn {
 		return q.conn
 	}
 	q.tried = time.Now()
-	socket, err := dialUnix(q.r.run, ControlSocket)
+	socket, err := dialControl(q.r.run)
 	if err != nil {
 		return nil
 	}
@@ -276,7 +276,7 @@ const maxFailureBytes = 1 << 10
 
 func short(text string) string { return text[:min(len(text), maxFailureBytes)] }
 
-// Environment makes the two files of the turn's slot anew, for a process that is about
+// Environment makes the two files of the turn's slot again, for a process that is about
 // to be started in it, and returns what it is to find in its environment; nothing where
 // that fails, and then it cannot be sent messages.
 func (t *Turn) Environment() []string {

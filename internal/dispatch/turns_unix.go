@@ -14,10 +14,10 @@ import (
 	"thread/lock"
 )
 
-// dialUnix connects to the stream socket of that name in dir, without package net,
-// which what a push starts must not link.
-func dialUnix(dir, name string) (io.ReadWriteCloser, error) {
-	address, done, err := SocketAddress(dir, name)
+// dialControl connects to the control socket in dir, without package net, which what a push
+// starts must not link.
+func dialControl(dir string) (io.ReadWriteCloser, error) {
+	address, done, err := SocketAddress(dir, ControlSocket)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"thread/lock"
 )
 
-// unpoppedFix is what is said to whoever takes a handler's stdin for its events.
+// unpoppedFix is what is said to the process that takes a handler's stdin for its events.
 const unpoppedFix = "no event comes on its stdin; thread consume -- CMD pops them for a command"
 
 // windowed reports whether the consumer's events are settled out of order: then a run

@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"thread/engine"
 )
 
 // TestUnpoppedAsksNotes: who popped nothing is read from the notes, of consumers that are
-// still subscribed; without such a note the database is not asked.
+// still subscribed; without that note the database is not asked.
 func TestUnpoppedAsksNotes(t *testing.T) {
 	b := newBench(t)
 	ctx := context.Background()
@@ -42,5 +43,31 @@ func TestUnpoppedAsksNotes(t *testing.T) {
 		if _, err := Unpopped(ctx, closed); errors.Is(err, engine.ErrClosed) != step.asked {
 			t.Errorf("after %+v the database was asked, or not: %v", step, err)
 		}
+	}
+}
+
+// TestUnpoppedRun: a handler that exits with 0 and has popped nothing is reported, once; but
+// not where events are settled out of order, as the progress shows less there.
+func TestUnpoppedRun(t *testing.T) {
+	b := newBench(t)
+	t.Setenv(envDispatch, wakeNone)
+	s := b.server()
+	for _, consumer := range []string{"c", "w"} {
+		b.subscribe(engine.Subscription{Consumer: consumer, Handler: "true"})
+	}
+	b.push("s")
+	feed, err := b.t.ParallelFeed("w", engine.ParallelPolicy{})
+	must(t, err)
+	must(t, second(feed.Step(t.Context(), engine.Step{Begin: 1})))
+	must(t, feed.Close())
+	for range 2 {
+		b.run(s, "c", false, true)
+		b.run(s, "w", false, true)
+	}
+	if got, err := Unpopped(t.Context(), b.t); err != nil || !slices.Equal(got, []string{"c"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n := strings.Count(b.log(), "exited 0 without popping anything"); n != 1 {
+		t.Errorf("it is reported %d times:\n%s", n, b.log())
 	}
 }

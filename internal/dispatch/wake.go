@@ -14,6 +14,8 @@ import (
 	"unicode/utf16"
 
 	"thread/engine"
+	"thread/internal/command"
+	"thread/internal/programs"
 )
 
 // envDispatch says who starts the handlers after a push. Its values:
@@ -22,7 +24,7 @@ const (
 	wakeAuto     = "auto"     // ourselves, and notifier is told if it is on PATH; the default
 	wakeNotifier = "notifier" // ourselves, and notifier is told
 	wakeSpawn    = "spawn"    // ourselves
-	wakeNone     = "none"     // nobody
+	wakeNone     = "none"     // no dispatch
 )
 
 const notifierCommand = "notifier"
@@ -34,7 +36,7 @@ var notifierLimit = 2 * time.Second
 // that serves the thread is told, which takes one datagram. Without one, Wake
 // starts one detached process that dispatches, tells notifier as the environment
 // variable THREAD_DISPATCH says, and waits for what is scheduled soon; Wake
-// returns at once. source is that of the last event pushed. The error says that
+// returns at once. source is the source of the last event pushed. The error says that
 // nothing could be started; it is logged, and the event is stored nevertheless. It
 // is an OwnerError where this account may start nothing, and where a dispatch
 // before could start nothing for what still is so.
@@ -81,6 +83,14 @@ func WakeUnsubscribed(ctx context.Context, t *engine.Thread, source string) erro
 		return nil // nothing was to be started
 	}
 	return err
+}
+
+// WakeServer asks the thread's server, if there is one, to look at what is due: a consumer
+// that was paused or unsubscribed leaves its lane. It starts nothing.
+func WakeServer(t *engine.Thread) {
+	if t.URL() == "" {
+		newDispatcher(t, Options{}).ping(pingLook, "")
+	}
 }
 
 // startDispatch starts the detached process of Wake, with further arguments.
@@ -142,16 +152,19 @@ func (s *supervisor) wake(ctx context.Context, author string) error {
 	return s.awaitScheduled(ctx)
 }
 
-// retain drops what the thread is not to keep. It is nothing that a handler waits for,
+// retain drops what the thread is not to keep, and files of unsubscribed consumers. It is nothing that a handler waits for,
 // and comes after the look.
 func (s *supervisor) retain(ctx context.Context) {
 	if err := Retain(ctx, s.t); err != nil {
 		s.log.Warn("retain: %v", err)
 	}
+	if err := Forget(ctx, s.t); err != nil {
+		s.log.Warn("files of unsubscribed consumers: %v", err)
+	}
 }
 
 // Retain is the thread's Retain, where it has something to do: most often one read tells
-// that it has not. That others are at it is no error.
+// that it has not. That others are at it is not an error.
 func Retain(ctx context.Context, t *engine.Thread) error {
 	due, err := t.RetainDue(ctx)
 	if due && err == nil {
@@ -159,6 +172,18 @@ func Retain(ctx context.Context, t *engine.Thread) error {
 	}
 	if errors.Is(err, engine.ErrBusy) {
 		err = nil // the next push sees to it
+	}
+	return err
+}
+
+// Forget removes the files of consumers that were unsubscribed a week ago, once a day.
+func Forget(ctx context.Context, t *engine.Thread) error {
+	if t.URL() != "" {
+		return nil
+	}
+	err := newDispatcher(t, Options{}).forget(ctx, time.Now())
+	if errors.Is(err, engine.ErrBusy) {
+		err = nil // it can wait a day
 	}
 	return err
 }
@@ -183,15 +208,15 @@ func addTask(ctx context.Context, author, dir string) (said string, err error) {
 	limited, cancel := context.WithTimeout(ctx, notifierLimit)
 	defer cancel()
 	cmd := exec.CommandContext(limited, notifierCommand, "task", "add", "--author", author,
-		"--task-id", TaskID(dir), "--command", "thread dispatch --thread "+shellWord(dir))
+		"--task-id", TaskID(dir), "--command", "thread dispatch --thread "+programs.ShellWord(dir))
 	var out limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	detach(cmd)
-	leaveRun(cmd) // a daemon that it starts is nobody's orphan
+	leaveRun(cmd) // a daemon that it starts is an orphan of no handler
 	cmd.Cancel = func() error { killGroup(cmd); return nil }
 	// A child of notifier that keeps the pipe open is not waited for.
 	cmd.WaitDelay = 100 * time.Millisecond
-	if err = startChild(cmd); err == nil {
+	if err = command.StartOwn(cmd); err == nil {
 		err = waitChild(cmd)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
@@ -214,7 +239,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 }
 
 // TaskID returns notifier's id for the dispatch of the thread at the absolute
-// path dir (T-55): every UTF-16 unit that is no ASCII letter or digit
+// path dir (T-55): every UTF-16 unit that is not an ASCII letter or digit
 // becomes '-', and a slug of more than 40 units is cut to 32, followed by '-' and
 // six digits of the path's SHA-1.
 func TaskID(dir string) string {
@@ -232,17 +257,4 @@ func TaskID(dir string) string {
 		return fmt.Sprintf("dispatch-%s-%x", slug[:32], sha1.Sum([]byte(dir)))[:len("dispatch-")+32+1+6]
 	}
 	return "dispatch-" + string(slug)
-}
-
-// shellWord returns s as one word of a POSIX shell: as it is if nothing in it is
-// special (T-56), else in single quotes.
-func shellWord(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("/._-+:@%,=", r) || r >= 0x80
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

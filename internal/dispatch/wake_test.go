@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thread/engine"
+	"thread/internal/programs"
 )
 
 func TestTaskID(t *testing.T) {
@@ -44,12 +45,12 @@ func TestTaskID(t *testing.T) {
 // T-56.
 func TestShellWord(t *testing.T) {
 	for _, s := range []string{"/a/my thread", "/plain/path-1_2.x", "/it's", "/$HOME/`id`;&|<>()*?[]#~!\"\\", "/a\nb", "/ä", "~", "/a{b,c}"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+shellWord(s)).Output()
+		out, err := exec.Command("sh", "-c", "printf %s "+programs.ShellWord(s)).Output()
 		if err != nil || string(out) != s {
-			t.Errorf("sh reads %s as %q, %v", shellWord(s), out, err)
+			t.Errorf("sh reads %s as %q, %v", programs.ShellWord(s), out, err)
 		}
 	}
-	if got := shellWord("/plain/path-1_2.x"); got != "/plain/path-1_2.x" {
+	if got := programs.ShellWord("/plain/path-1_2.x"); got != "/plain/path-1_2.x" {
 		t.Errorf("%s is quoted", got)
 	}
 }
@@ -206,7 +207,7 @@ func TestWakeModes(t *testing.T) {
 
 // Who waits for the end of the push's standard files, or of any pipe that it
 // inherited, does not wait for the handler; and the handler has no terminal and a
-// session of its own.
+// separate session.
 func TestDetached(t *testing.T) {
 	b := newBench(t)
 	at, leave := b.fifo("at"), b.fifo("go")

@@ -25,7 +25,7 @@ const (
 	PlaceRetrying  Place = "retrying"    // pending, and a supervisor waits to run the handler again
 	PlaceStalled   Place = "stalled"     // pending, and the handler has failed too often
 	PlaceStopped   Place = "stopped"     // pending, and the handler left it unread
-	PlacePending   Place = "pending"     // nobody has started a handler for it yet
+	PlacePending   Place = "pending"     // no process has started a handler for it yet
 )
 
 // Answer is where an event is for a consumer, and why, in plain words.
@@ -89,7 +89,7 @@ func explainParallel(ctx context.Context, t *engine.Thread, d *engine.Due, id in
 	case s.Settled:
 		return Answer{PlaceAcked, fmt.Sprintf("It matches and is settled, out of order: event %d before it is not yet, so that last_acked_id is %d.", d.First, d.Progress.LastAcked)}, true, nil
 	case s.Out && state.Running:
-		return Answer{PlaceRunning, "It matches and is out: a delivery of it has begun or is about to. thread consume stores its result."}, true, nil
+		return Answer{PlaceRunning, "It matches and is in flight: a delivery of it has begun or is about to. thread consume stores its result."}, true, nil
 	case s.Out:
 		return Answer{PlacePending, "It matches and was out when its consume ended without a result; the next one delivers it again. " + explainIdle(t)}, true, nil
 	case s.Attempts > 0 && !s.NextAt.IsZero():
@@ -214,7 +214,7 @@ func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, before 
 	switch {
 	case d.Pull && lease.Number != 0:
 		a.Place = PlaceRunning
-		text += fmt.Sprintf("Events %d to %d are out with delivery %d of thread next; if that is not acked, they are given out again after %s.",
+		text += fmt.Sprintf("Events %d to %d are in flight with delivery %d of thread next; if that is not acked, they are given out again after %s.",
 			lease.First, lease.Last, lease.Number, event.FormatTime(lease.Until))
 	case d.Pull:
 		text += "The consumer has no handler: the next thread next takes what is unread."
@@ -241,7 +241,7 @@ func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, before 
 		a.Place = PlaceStopped
 		text += fmt.Sprintf("The server that ran the handler was told to end, and left it unread: %s. The next push, server or thread dispatch starts it.", last)
 	case s.Interrupted:
-		text += "The handler's supervisor was killed, and nobody has taken over yet. " + again
+		text += "The handler's supervisor was killed, and no process has taken over yet. " + again
 	default:
 		text += explainIdle(t)
 	}
@@ -265,9 +265,9 @@ func explainIdle(t *engine.Thread) string {
 		return fmt.Sprintf("No handler can be started for it: %v.", r.trouble())
 	}
 	if n := r.countSupervised(); n > 0 {
-		return fmt.Sprintf("No handler runs for it; those of %s of the thread run or wait for a retry, and when one ends, its supervisor looks again. If it is not for want of a slot or of a place in its lane, thread dispatch starts it.", consumers(n))
+		return fmt.Sprintf("No handler runs for it; the handlers of %s of the thread run or wait for a retry, and when one ends, its supervisor looks again. If it is not for want of a slot or of a place in its lane, thread dispatch starts it.", consumers(n))
 	}
-	return "No handler runs for it. Unless it was pushed a moment ago, nobody is about to start one, as with THREAD_DISPATCH=none; thread dispatch does."
+	return "No handler runs for it. Unless it was pushed a moment ago, no process is about to start one, as with THREAD_DISPATCH=none; thread dispatch does."
 }
 
 // countEngaged counts the consumers that have a supervisor.

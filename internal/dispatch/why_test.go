@@ -94,7 +94,7 @@ func TestWhyFilterFails(t *testing.T) {
 	b := newBench(t)
 	where := "json_extract(content, '$.a') = 1"
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: "true", Filter: &where})
-	b.push("s") // content is no JSON
+	b.push("s") // content is not JSON
 	b.why("c", 1, PlaceBroken, "fails on this event")
 	b.dispatch(Options{})
 	b.awaitLog("[WARN] dispatch: consumer=c skipped (filter:", 1)

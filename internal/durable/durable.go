@@ -3,14 +3,15 @@
 package durable
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 )
 
-// Rename gives the durable file from the name to, by os.Rename or another such
+// Rename gives the durable file from the name to, by os.Rename or a similar
 // function, and returns when that is durable. Renamed tells whether it has the name; an error then
 // means that it may lose it.
 //
@@ -20,10 +21,8 @@ import (
 // names the pages of the file that was replaced, those must not be given away: it
 // is kept open.
 func Rename(from, to string, rename func(from, to string) error) (renamed bool, err error) {
-	if runtime.GOOS != "windows" { // where an open file cannot be replaced
-		if old, err := os.Open(to); err == nil {
-			defer old.Close()
-		}
+	if old, err := os.Open(to); err == nil {
+		defer old.Close()
 	}
 	if err := rename(from, to); err != nil {
 		return false, err
@@ -41,6 +40,34 @@ func Named(path string) error {
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// copyStep is how much Copy writes between two syncs.
+const copyStep = 4 << 20
+
+// Copy copies src to dst and syncs every few MiB: one long sync would hold up all others on
+// the disk. Where the file system can, two files share their blocks.
+func Copy(ctx context.Context, dst interface {
+	io.Writer
+	Sync() error
+}, src io.Reader) error {
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n, err := io.CopyN(dst, src, copyStep)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if n > 0 {
+			if err := dst.Sync(); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+	}
 }
 
 // NamedDir makes the name durable that a directory was given by a rename. On FAT the new entry says
@@ -69,9 +96,6 @@ func MkdirAll(dir string, mode os.FileMode) error {
 
 // SyncDir makes new names in dir durable. Some file systems cannot, and say so.
 func SyncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // directories cannot be opened there; NTFS logs its names
-	}
 	d, err := os.Open(dir)
 	if err != nil {
 		if errors.Is(err, os.ErrPermission) {

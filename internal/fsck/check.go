@@ -32,7 +32,7 @@ type Report struct {
 	Lines     int64   // lines of JSON that were compared with their events
 	Faults    []Fault // at most 1000
 	More      int64   // faults beyond these
-	// Notes are no faults: what a crash may leave, and what heals at the next push.
+	// Notes are not faults: what a crash may leave, and what heals at the next push.
 	Notes []Fault
 	// Digest is the SHA-256 of Digest in hex, "" when the database has faults.
 	Digest string
@@ -49,7 +49,7 @@ const maxFaults = 1000
 // Check checks everything in the thread directory: every page of the database
 // and how they hang together, the checksum of every record,
 // the columns and the series against the events, ids, head and progress, and
-// all events*.jsonl: every event must have its line, and every line be that of its
+// all events*.jsonl: every event must have its line, and every line be the line of its
 // event. It changes nothing but
 // makes events.jsonl durable, from which Repair can take what the database lost.
 //
@@ -58,7 +58,7 @@ const maxFaults = 1000
 // fault it reads all of it once more at once: what changed meanwhile is none.
 //
 // What Check finds wrong is in the report; an error means that it could not
-// look: those of Open, ErrBusy, and ErrCorrupt when not even a meta page of the
+// look: the errors of Open, ErrBusy, and ErrCorrupt when not even a meta page of the
 // database is whole.
 func Check(ctx context.Context, t *engine.Thread) (*Report, error) {
 	t = t.WithoutRelease()

@@ -130,7 +130,7 @@ func (a *accounting) lengths() {
 	}
 }
 
-// length checks whether the page has so many with it as it is to have.
+// length checks whether the page has that many with it as it is to have.
 func (a *accounting) length(id, want uint64) {
 	if a.free[id] && want == 1 || id < uint64(len(a.overflow)) && uint64(a.overflow[id]) == want {
 		return

@@ -17,12 +17,12 @@ import (
 
 // lineCheck goes through the lines of events*.jsonl and the events side by side,
 // both in pieces. Every event from the start of the log on must have its line, and
-// every line must be that of its event.
+// every line must be its event's.
 //
 // A line is known by being equal to its event, not by the id in it, so that a
 // damaged id does not put those behind it out of step.
 //
-// These are no faults: lines of events that were pruned; what stood in the
+// These are not faults: lines of events that were pruned; what stood in the
 // directory before the thread, or came with an import; and what the next push
 // completes, which is what a crash may leave: the last lines of events.jsonl.
 type lineCheck struct {
@@ -79,7 +79,7 @@ func (c *checker) lineFiles(ctx context.Context) (*lineCheck, error) {
 	return m, m.end()
 }
 
-// advance goes on to the next event that must have a line.
+// advance continues to the next event that must have a line.
 func (m *lineCheck) advance() (err error) {
 	m.e, err, m.have = m.next()
 	if m.have = m.have && m.e.ID <= m.state.Head; !m.have {
@@ -224,7 +224,7 @@ func (m *lineCheck) heals() bool {
 	if errors.Is(m.err, errNotRegular) {
 		return false
 	}
-	full := m.size == 0 && p.Lines > jsonlog.MaxLines // it would be taken for rotated
+	full := m.size == 0 && p.Full() // it would be taken for rotated
 	short := m.size < p.Size || m.size == p.Size && m.torn()
 	return p.First > 0 && m.have && m.e.ID >= p.First && short && !full
 }

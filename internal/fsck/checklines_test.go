@@ -80,7 +80,7 @@ func edit(change func(lines [][]byte) [][]byte) func(path string) error {
 }
 
 // TestLineFaults spoils one line file at a time. Check names the file, the line and
-// the event, FixLog writes what is spoiled anew and keeps what stood there, and
+// the event, FixLog writes what is spoiled again and keeps what stood there, and
 // the other files stay as they are.
 func TestLineFaults(t *testing.T) {
 	base, names := rotatedThread(t)
@@ -195,7 +195,7 @@ func errors2(a, b error) error {
 }
 
 // filesOf returns the contents of the regular files in dir whose name has "events"
-// in it and which hold lines, and the kinds of what else has such a name.
+// in it and which hold lines, and the kinds of what else has that name.
 func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -387,7 +387,7 @@ func TestLinesThatAreNoFault(t *testing.T) {
 	})
 }
 
-// TestFixLogBesidePushes writes events.jsonl anew again and again, and spoils it in
+// TestFixLogBesidePushes writes events.jsonl again again and again, and spoils it in
 // between, while others push, rotate and prune. No line is lost or doubled.
 func TestFixLogBesidePushes(t *testing.T) {
 	dir, _ := rotatedThread(t)
@@ -423,7 +423,7 @@ func TestFixLogBesidePushes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The newest rotated file, which nobody but us writes.
+		// The newest rotated file, which only this program writes.
 		if err := edit(func(l [][]byte) [][]byte { l[n*7][len(l[n*7])-5] ^= 1; return l })(paths[len(paths)-2]); err != nil {
 			t.Fatal(err)
 		}

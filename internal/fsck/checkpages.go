@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/index"
 	"thread/internal/progress"
 	"thread/internal/store"
 	"thread/internal/store/bolt"
@@ -35,6 +36,9 @@ type checkPages struct {
 	format  []byte // the records of bucket meta
 	state   []byte
 	series  []byte
+	record  []byte       // of the journal, in the pages
+	journal bolt.Journal // as far as it was read
+	changes changes
 	now     disk.State // what state says, if it is sound
 
 	slices int  // of the present bucket
@@ -56,6 +60,7 @@ func checkDatabase(ctx context.Context, t *engine.Thread) (*checker, error) {
 		c.pages = checkPages{ctx: ctx, far: progress.Of(ctx), sliced: n <= 3}
 		err := c.database()
 		c.pages.close()
+		c.pages.journal.Close()
 		switch {
 		case !c.pages.sliced || err == nil && len(c.report.Faults) == 0:
 			return c, err
@@ -123,8 +128,11 @@ func (c *checker) open() error {
 	if p.buckets[string(disk.BucketMeta)] == nil && len(c.report.Faults) == 0 {
 		return fmt.Errorf("%w: no bucket %q", engine.ErrNotDatabase, disk.BucketMeta)
 	}
-	p.format, p.state, p.series = nil, nil, nil
+	p.format, p.state, p.series, p.record, p.changes = nil, nil, nil, nil, nil
 	if err := c.visit(disk.BucketMeta, c.meta); err != nil {
+		return err
+	}
+	if err := c.journal(); err != nil {
 		return err
 	}
 	p.walk.Enough = enough
@@ -135,7 +143,7 @@ func (c *checker) open() error {
 // checkSliceTime is a variable for the tests.
 var checkSliceTime = bolt.SliceTime
 
-// slice returns what tells that a slice is over. Where there are very many, because
+// slice returns what tells that a slice has ended. Where there are very many, because
 // writers wait all the time, they get longer: or a bucket could grow faster than it
 // is read.
 func (c *checker) slice() func() bool {
@@ -164,7 +172,28 @@ func (c *checker) meta(e *disk.Element) {
 		c.pages.state = e.Value
 	case string(disk.KeySeries):
 		c.pages.series = e.Value
+	case string(disk.KeyJournal):
+		c.pages.record = e.Value
 	}
+}
+
+// journal reads what the journal adds to the pages.
+func (c *checker) journal() error {
+	p := &c.pages
+	var err error
+	p.changes, err = readChanges(&p.journal, c.s, p.record, p.walk, p.buckets)
+	if errors.Is(err, engine.ErrCorrupt) || errors.Is(err, index.ErrDamaged) {
+		c.fault(bolt.JournalName, strings.TrimPrefix(err.Error(), engine.ErrCorrupt.Error()+": "))
+	} else if err != nil {
+		return err
+	}
+	p.names = p.changes.add(p.buckets, p.names)
+	if of := p.changes[string(disk.BucketMeta)]; of != nil {
+		for _, k := range of.Keys {
+			c.meta(&disk.Element{Key: k.Key, Value: k.Value})
+		}
+	}
+	return nil
 }
 
 // visit calls fn for the entries of one of the buckets that every thread has.
@@ -188,10 +217,14 @@ func (c *checker) bucket(name string, fn func(e *disk.Element)) error {
 	p.slices, p.over = 0, false
 	var last []byte
 	for {
+		m := p.changes.merge(name, p.walk.After, fn)
 		p.walk.Bucket(name, p.buckets[name], func(e *disk.Element) {
 			last = e.Key
-			fn(e)
+			m.stored(e)
 		})
+		if !p.walk.Stopped {
+			m.rest()
+		}
 		if !p.walk.Stopped || p.over {
 			p.walk.After, p.walk.Stopped, p.over = nil, false, false
 			return nil
@@ -252,7 +285,7 @@ type visit struct {
 // a fault.
 func (c *checker) ourBuckets() error {
 	var err error
-	if c.format, err = disk.DecodeFormat(c.pages.format); errors.Is(err, engine.ErrNewerFormat) {
+	if c.format, err = disk.DecodeFormat(c.pages.format); errors.Is(err, engine.ErrNewerFormat) || errors.Is(err, store.ErrOldFormat) {
 		return err
 	} else if err != nil {
 		c.fault("bucket meta", "has no format")
@@ -263,12 +296,9 @@ func (c *checker) ourBuckets() error {
 		return nil
 	}
 	c.countedSeries()
-	visits := []visit{{disk.BucketSeriesByID, c.seriesByID}, {disk.BucketSeries, c.seriesByKey}}
-	if c.format >= 2 {
-		visits = []visit{{disk.BucketTypes, c.seriesType}, visits[0], visits[1], {disk.BucketTypeBlocks, c.typeBlock}}
-	}
-	for _, v := range append(visits, visit{disk.BucketColumns, c.column}, visit{disk.BucketEvents, c.event},
-		visit{disk.BucketSubscriptions, c.subscription}, visit{disk.BucketProgress, c.progress}) {
+	for _, v := range []visit{{disk.BucketTypes, c.seriesType}, {disk.BucketSeriesByID, c.seriesByID}, {disk.BucketSeries, c.seriesByKey},
+		{disk.BucketTypeBlocks, c.typeBlock}, {disk.BucketColumns, c.column}, {disk.BucketEvents, c.event},
+		{disk.BucketSubscriptions, c.subscription}, {disk.BucketProgress, c.progress}} {
 		if err := c.visit(v.bucket, v.fn); err != nil {
 			return err
 		}

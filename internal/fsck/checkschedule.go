@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"thread/internal/store"
-	"thread/internal/store/bolt"
 )
 
 // scheduled checks a record of the bucket scheduled.
@@ -49,7 +48,7 @@ func (c *checker) orphanEntries() {
 func (s *salvage) soundSchedules() {
 	queue := []string{string(store.Scheduled)}
 	var last uint64 // the highest sequence number in use
-	var sound []bolt.Extra
+	var sound []store.Extra
 	for _, x := range s.extras {
 		switch {
 		case x.Bucket[0] == queue[0] && x.Key == nil:
@@ -71,12 +70,12 @@ func (s *salvage) soundSchedules() {
 			}
 			last = max(last, store.SequenceOf(schedule.Next))
 			entry := store.ScheduledEntry{Schedule: schedule.Name, Repeats: true}
-			sound = append(sound, x, bolt.Extra{Bucket: queue, Key: schedule.Next, Value: entry.Encode(schedule.Next)})
+			sound = append(sound, x, store.Extra{Bucket: queue, Key: schedule.Next, Value: entry.Encode(schedule.Next)})
 		default:
 			sound = append(sound, x)
 		}
 	}
 	if s.extras = sound; last > 0 {
-		s.extras = append(s.extras, bolt.Extra{Bucket: queue, Sequence: last})
+		s.extras = append(s.extras, store.Extra{Bucket: queue, Sequence: last})
 	}
 }

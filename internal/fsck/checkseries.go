@@ -39,21 +39,16 @@ func (s *seriesCheck) hash(key []byte) uint64 {
 	return maphash.Bytes(s.seed, key)
 }
 
-// countedSeries notes which series there were when the check began. In format 1 that
-// is known only when they were read by id.
+// countedSeries notes which series there were when the check began.
 func (c *checker) countedSeries() {
-	if c.series.then = c.pages.series; c.format >= 2 {
-		c.series.last, _, _ = index.DecodeCounters(c.series.then)
-	}
+	c.series.then = c.pages.series
+	c.series.last, _, _ = index.DecodeCounters(c.series.then)
 }
 
 // newSeries reports whether a series is new since the check in slices began.
 func (c *checker) newSeries(id uint32) bool {
 	if !c.pages.sliced || id <= c.series.last {
 		return false
-	}
-	if c.format < 2 {
-		return true
 	}
 	last, _, err := index.DecodeCounters(c.pages.series)
 	return err == nil && id <= last
@@ -62,7 +57,7 @@ func (c *checker) newSeries(id uint32) bool {
 func (c *checker) seriesType(e *disk.Element) {
 	v, err := index.DecodeType(e.Key, e.Value)
 	if err == nil && !bytes.Equal(index.TypeKey(&v), e.Key) {
-		err = fmt.Errorf("is that of another type")
+		err = fmt.Errorf("belongs to another type")
 	}
 	if err != nil {
 		c.faultf(fmt.Sprintf("type entry %q", e.Key), "%v", err)
@@ -75,12 +70,12 @@ func (c *checker) seriesType(e *disk.Element) {
 func (c *checker) seriesByID(e *disk.Element) {
 	s := &c.series
 	id, ok := keyID(e.Key)
-	if c.format >= 2 && c.newSeries(id) {
+	if c.newSeries(id) {
 		c.pages.over = true
 		return
 	}
-	if !ok || c.format == 1 && int64(id) != s.count+1 {
-		c.faultf(fmt.Sprintf("series key %x", e.Key), "series ids are not without gaps")
+	if !ok {
+		c.faultf(fmt.Sprintf("series key %x", e.Key), "is not an id of a series")
 	}
 	v, err := index.ViewSeries(id, e.Value)
 	if err != nil || v.First <= 0 {
@@ -88,17 +83,12 @@ func (c *checker) seriesByID(e *disk.Element) {
 		return
 	}
 	facts := seriesFacts{first: v.First, key: s.hash(index.ViewKey(&v))}
-	if c.format >= 2 {
-		key := s.hash(index.TypeKey(&index.TypeView{Type: v.Type, Subtype: v.Subtype, HasSubtype: v.HasSubtype}))
-		if facts.typ, ok = s.types[key]; !ok {
-			c.faultf(fmt.Sprintf("series %d", id), "is of a type that is missing")
-		}
+	key := s.hash(index.TypeKey(&index.TypeView{Type: v.Type, Subtype: v.Subtype, HasSubtype: v.HasSubtype}))
+	if facts.typ, ok = s.types[key]; !ok {
+		c.faultf(fmt.Sprintf("series %d", id), "is of a type that is missing")
 	}
 	*s.of.At(id) = facts
 	s.count++
-	if c.format < 2 {
-		s.last = id
-	}
 	if n := len(s.ids); n > 0 && s.ids[n-1].last+1 == id {
 		s.ids[n-1].last = id
 	} else {
@@ -142,9 +132,6 @@ func (c *checker) typeBlock(e *disk.Element) {
 
 // seriesCounters compares what is counted with what there is.
 func (c *checker) seriesCounters() {
-	if c.format < 2 {
-		return
-	}
 	last, count, err := index.DecodeCounters(c.series.then)
 	switch {
 	case err != nil:
@@ -165,7 +152,7 @@ func (c *checker) seriesCounters() {
 	}
 }
 
-// seriesTotals looks for series without an entry in bucket series. Those of a batch
+// seriesTotals looks for series without an entry in bucket series. Series of a batch
 // that did not end may have none yet.
 func (c *checker) seriesTotals() {
 	for _, r := range c.series.ids {

@@ -7,11 +7,10 @@ import (
 
 	"thread/index"
 	"thread/internal/store"
-	"thread/internal/store/bolt"
 	"thread/internal/store/bolt/disk"
 )
 
-// aboveProgress is what consumers whose deliveries are out side by side have settled above
+// aboveProgress is what consumers whose deliveries are in flight side by side have settled above
 // their progress, and what is known of single events: the tables settled and
 // attempts, and what they are checked against. The five belong together, so they are
 // read in one slice, after the events; they are as small as the windows of the consumers.
@@ -51,7 +50,7 @@ func newAboveProgress(given, oldest int64, stored func(id int64) bool) *abovePro
 // aboveTables are the tables that row wants.
 var aboveTables = []store.Table{store.Progress, store.Deliveries, store.Settled, store.Attempts}
 
-// row takes a record. The progress that is damaged is somebody else's to name.
+// row takes a record. The progress that is damaged is another process's to name.
 func (a *aboveProgress) row(table store.Table, key, value []byte) {
 	var err error
 	var consumer string
@@ -110,7 +109,7 @@ func (a *aboveProgress) bad(table store.Table, key []byte, place, format string,
 func (a *aboveProgress) ofConsumer(consumer string) {
 	from, state := a.from[consumer], a.states[consumer]
 	counts := state.Mark != 0 && state.Mark-1 <= from
-	strict := state.Mark == from+1 // nobody has moved progress since
+	strict := state.Mark == from+1 // no process has moved progress since
 	var inWindow, last int64
 	var sound []store.SettledRange
 	for _, k := range a.settled[consumer] {
@@ -120,7 +119,7 @@ func (a *aboveProgress) ofConsumer(consumer string) {
 		}
 		switch {
 		case r.First < 1 || r.Last < r.First:
-			bad("is no range of ids")
+			bad("is not a range of ids")
 		case r.Last > a.given:
 			bad("ends above the highest id that was given, %d", a.given)
 		case r.Count < 1 || r.Count > r.Last-r.First+1:
@@ -164,14 +163,14 @@ func (a *aboveProgress) ofConsumer(consumer string) {
 		case t.Resent != 0: // of a dead letter, whose event is settled
 		case strict && k.id <= from:
 			bad("is at a settled event: last_acked_id is %d", from)
-		case strict && settled: // the event comes again if it is the range that is left out
+		case strict && settled: // the event is redelivered if it is the range that is left out
 			r := &sound[i]
 			if r.First == named {
 				continue
 			}
 			named = r.First
 			a.wrong = append(a.wrong, wrongRow{store.Settled, store.LetterKey(consumer, r.First), fmt.Sprintf("settled range %d to %d of %q", r.First, r.Last, consumer),
-				fmt.Sprintf("holds event %d, which is out or waits", k.id)})
+				fmt.Sprintf("holds event %d, which is in flight or waits", k.id)})
 		default:
 			if k.id > from && !settled {
 				inWindow++
@@ -195,11 +194,13 @@ func (c *checker) aboveProgress() {
 	w := &disk.TreeWalk{PageFile: p.walk.PageFile, Meta: p.walk.Meta, Used: map[uint64]bool{0: true, 1: true}, Fault: func(string, string) {}}
 	for _, table := range aboveTables {
 		if head := p.buckets[string(table)]; head != nil {
-			w.Bucket(string(table), head, func(e *disk.Element) {
+			m := p.changes.merge(string(table), nil, func(e *disk.Element) {
 				if !e.Bucket {
 					a.row(table, e.Key, e.Value)
 				}
 			})
+			w.Bucket(string(table), head, m.stored)
+			m.rest()
 		}
 	}
 	c.tell(a)
@@ -230,7 +231,7 @@ func (s *salvage) soundAboveProgress(cut int64, saved []int64) {
 	for _, p := range s.progress {
 		a.from[p.Consumer] = p.From()
 	}
-	var sound []bolt.Extra
+	var sound []store.Extra
 	for _, x := range s.extras {
 		if table := store.Table(x.Bucket[0]); len(x.Bucket) == 1 && x.Key != nil && table != store.Progress && slices.Contains(aboveTables, table) {
 			a.row(table, x.Key, x.Value)

@@ -16,9 +16,9 @@ import (
 	"thread/internal/store/bolt"
 )
 
-// sideBySide returns a thread of 12 events, each with a key of its own. Of consumer c
+// sideBySide returns a thread of 12 events, each with a separate key. Of consumer c
 // last_acked_id is 2, settled are 4, 5 and 8, event 3 has failed and waits for an hour, 12 is a dead
-// letter, sent back, and three of the others are out.
+// letter, sent back, and three of the others are in flight.
 func sideBySide(t *testing.T) *engine.Thread {
 	t.Helper()
 	th, err := engine.Init(filepath.Join(t.TempDir(), "inbox"))
@@ -42,6 +42,7 @@ func sideBySide(t *testing.T) *engine.Thread {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer f.Close()
 	step := func(q engine.Step) engine.Given {
 		t.Helper()
 		g, err := f.Step(ctx, q)
@@ -106,16 +107,16 @@ func TestCheckSettled(t *testing.T) {
 		{store.Settled, letterRow(5, &store.SettledRange{First: 5, Last: 6, Count: 2}), `settled range 5 to 6 of "c": overlaps the one before, which ends at 5`},
 		{store.Settled, letterRow(1, &store.SettledRange{First: 1, Last: 2, Count: 2}), `settled range 1 to 2 of "c": is not above last_acked_id 2`},
 		{store.Settled, letterRow(2, &store.SettledRange{First: 2, Last: 2, Count: 1}), `settled range 2 to 2 of "c": is not above last_acked_id 2`},
-		{store.Settled, letterRow(4, &store.SettledRange{First: 4, Last: 3, Count: 1}), `settled range 4 to 3 of "c": is no range of ids`},
+		{store.Settled, letterRow(4, &store.SettledRange{First: 4, Last: 3, Count: 1}), `settled range 4 to 3 of "c": is not a range of ids`},
 		{store.Settled, letterRow(10, &store.SettledRange{First: 10, Last: 13, Count: 1}), `settled range 10 to 13 of "c": ends above the highest id that was given, 12`},
 		{store.Settled, letterRow(4, &store.SettledRange{First: 4, Last: 5, Count: 3}), `settled range 4 to 5 of "c": counts 3 events`},
 		{store.Settled, letterRow(4, &store.SettledRange{First: 4, Last: 5, Count: 0}), `settled range 4 to 5 of "c": counts 0 events`},
-		{store.Settled, letterRow(4, &store.SettledRange{First: 4, Last: 7, Count: 4}), `settled range 4 to 7 of "c": holds event 6, which is out or waits`},
+		{store.Settled, letterRow(4, &store.SettledRange{First: 4, Last: 7, Count: 4}), `settled range 4 to 7 of "c": holds event 6, which is in flight or waits`},
 		{store.Settled, spoil(store.Settled, 4), "of bucket settled: is damaged"},
 		{store.Settled, func(b *bbolt.Bucket) error { return b.Put([]byte("c"), []byte("x")) }, `record "c" of bucket settled: is damaged`},
 		{store.Attempts, letterRow(13, &store.Attempt{State: store.AttemptRunning, Group: 1}), `attempt at event 13 of "c": is at no event: the highest id that was given is 12`},
 		{store.Attempts, letterRow(2, &store.Attempt{State: store.AttemptRunning, Group: 1}), `attempt at event 2 of "c": is at a settled event: last_acked_id is 2`},
-		{store.Attempts, letterRow(8, &store.Attempt{Most: 1}), `settled range 8 to 8 of "c": holds event 8, which is out or waits`},
+		{store.Attempts, letterRow(8, &store.Attempt{Most: 1}), `settled range 8 to 8 of "c": holds event 8, which is in flight or waits`},
 		{store.Attempts, letterRow(6, &store.Attempt{State: 3, Group: 1}), `attempt at event 6 of "c": has state 3 and group 1, which there are not`},
 		{store.Attempts, spoil(store.Attempts, 3), "of bucket attempts: is damaged"},
 		{store.Deliveries, func(b *bbolt.Bucket) error { return b.Put(store.ConsumerKey("c"), []byte("damaged")) }, "of bucket deliveries: is damaged"},
@@ -129,7 +130,7 @@ func TestCheckSettled(t *testing.T) {
 			if c.edit == nil {
 				return
 			}
-			db, err := bbolt.Open(filepath.Join(dir, bolt.DatabaseName), bolt.FileMode, nil)
+			db, err := bolt.OpenRaw(ctx, storeOf(th))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +196,7 @@ func repairedSound(t *testing.T, dir string) {
 	}
 }
 
-// TestCheckWindow notes what is no fault: more above the progress than the window, which was
+// TestCheckWindow notes what is not a fault: more above the progress than the window, which was
 // larger before.
 func TestCheckWindow(t *testing.T) {
 	th := sideBySide(t)

@@ -25,7 +25,7 @@ func inShortSlices(t *testing.T) {
 
 // TestCheckBesideWriters checks in slices of one page while others push events of
 // all sizes, with new types, series, keys and column blocks, ack, and subscribe. What
-// changes between two slices is no fault, and no second look is needed.
+// changes between two slices is not a fault, and no second look is needed.
 func TestCheckBesideWriters(t *testing.T) {
 	inShortSlices(t)
 	th, err := engine.Init(filepath.Join(t.TempDir(), "inbox"))

@@ -24,7 +24,7 @@ func CheckStore(ctx context.Context, t *engine.Thread, own func(tx store.Tx, fau
 	t = t.WithoutRelease()
 	var c *checker
 	err := t.Store().View(ctx, func(tx store.Tx) error {
-		c = &checker{t: t, report: new(Report)} // anew when it is run again
+		c = &checker{t: t, report: new(Report)} // again when it is run again
 		c.report.Events = tx.State().Stored
 		if err := own(tx, c.faultf, c.note); err != nil {
 			return err

@@ -25,9 +25,9 @@ type FixedFile struct {
 	Aside string // where the old one is now, "" when there was none
 }
 
-// FixLog rewrites those of events*.jsonl that are not what they should be, from
+// FixLog rewrites the files events*.jsonl that are not what they should be, from
 // the database, and leaves the others as they are. A file gets the lines of the
-// events after those of the file before it, up to its own last one; so what a
+// events after the events of the file before it, up to its own last one; so what a
 // missing file held goes to the next one. What stood in its place is never deleted
 // but gets the ending .bad. Pushes wait only while the newest lines are added.
 //
@@ -43,14 +43,14 @@ func FixLog(ctx context.Context, t *engine.Thread) (fixed []FixedFile, err error
 	}
 	held, err := lock.Try(s.Path(store.RunName, ".fixlog"), lock.Exclusive)
 	if errors.Is(err, lock.ErrHeld) {
-		return nil, fmt.Errorf("%w: another check writes the log anew", engine.ErrBusy)
+		return nil, fmt.Errorf("%w: another check rewrites the log", engine.ErrBusy)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer held.Close()
 	t = t.WithoutRelease()
-	for range 5 { // events.jsonl is rotated beside us, but not that often
+	for range 5 { // events.jsonl is rotated next to us, but not that often
 		x := &logFix{t: t, s: s, ctx: ctx}
 		again, err := x.run()
 		fixed = append(fixed, x.fixed...)
@@ -175,10 +175,10 @@ func (x *logFix) write(w *newLines, upto int64) error {
 		if err == nil && e.ID > upto {
 			break
 		}
-		if err == nil {
-			err = w.line(&e)
-		}
 		if err != nil {
+			return err
+		}
+		if err = w.line(&e); err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (x *logFix) publish(w *newLines) error {
 	return err
 }
 
-// newLines is a line file while it is written beside its place.
+// newLines is a line file while it is written next to its place.
 type newLines struct {
 	path string
 	f    *os.File

@@ -111,7 +111,7 @@ const (
 
 // stateInDoubt reports whether the state that was found may be that before the last
 // change: it is of a meta page that may be the older one, and events.jsonl, to
-// which a push appends after its change, neither is as the state says nor goes on
+// which a push appends after its change, neither is as the state says nor continues
 // from there.
 func (s *salvage) stateInDoubt() bool {
 	if s.stateOf == fromDatabase && !s.badMetas || s.newestLine > s.st.Head {

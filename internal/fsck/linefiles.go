@@ -31,7 +31,7 @@ func lineFileNames(dir string) ([]string, error) {
 }
 
 // rotated splits the name of a rotated file into its time and the number that tells
-// those of one second apart: events-T.jsonl is older than events-T-1.jsonl, and
+// files of one second apart: events-T.jsonl is older than events-T-1.jsonl, and
 // that one older than events-T-10.jsonl.
 func rotated(name string) (stem string, n int) {
 	stem = strings.TrimSuffix(name, ".jsonl")

@@ -31,7 +31,7 @@ func threeEvents(t *testing.T, change func(th *engine.Thread) error) (dir string
 			t.Fatal(err)
 		}
 	}
-	if err := change(th); err != nil {
+	if err := errors.Join(change(th), bolt.Fold(ctx, storeOf(th))); err != nil {
 		t.Fatal(err)
 	}
 	db, err = os.ReadFile(filepath.Join(dir, bolt.DatabaseName))
@@ -60,7 +60,7 @@ func newerMeta(t *testing.T, db []byte) int {
 }
 
 // TestDamagedMetaPage flips every bit of what bbolt reads of a meta page, of the
-// newer and of the older one. Nobody goes back by a change silently: reads and
+// newer and of the older one. No process goes back by a change silently: reads and
 // writes are refused, check names it, and repair saves every event.
 func TestDamagedMetaPage(t *testing.T) {
 	dir, db := threeEvents(t, pushFourth)
@@ -124,7 +124,7 @@ func TestDamagedMetaPageAfterOtherChanges(t *testing.T) {
 	}
 }
 
-// TestOldMetaPage: a meta page that is whole, but that of another time.
+// TestOldMetaPage: a meta page that is whole, but from another time.
 func TestOldMetaPage(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -145,7 +145,7 @@ func TestOldMetaPage(t *testing.T) {
 					return err
 				}
 				for range 4 {
-					if err := pushFourth(th); err != nil {
+					if err := errors.Join(pushFourth(th), bolt.Fold(ctx, storeOf(th))); err != nil {
 						return err
 					}
 				}
@@ -183,12 +183,26 @@ func TestCopyByBolt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db, err := bbolt.Open(filepath.Join(dir, bolt.DatabaseName), bolt.FileMode, &bbolt.Options{ReadOnly: true})
+		of, err := engine.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := bolt.OpenRaw(ctx, storeOf(of))
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = db.View(func(tx *bbolt.Tx) error { return tx.CopyFile(filepath.Join(copied, bolt.DatabaseName), bolt.FileMode) })
 		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := pushFourth(th); !errors.Is(err, engine.ErrCorrupt) {
+			t.Errorf("a push without the journal: %v", err)
+		}
+		log, err := os.ReadFile(filepath.Join(dir, bolt.JournalName))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(copied, bolt.JournalName), log, bolt.FileMode)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range 4 {

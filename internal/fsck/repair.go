@@ -30,7 +30,7 @@ type RepairReport struct {
 	Subscriptions, Progress int64
 
 	Lost     []IDRange // ids of events that were stored and could not be saved
-	LostMore int64     // and so many whose ids are not known
+	LostMore int64     // and that many whose ids are not known
 	// Unknown are ids of which it is not known whether there were events: where the
 	// record of the ids that were given is lost, or may be an older one.
 	Unknown  []IDRange
@@ -118,11 +118,12 @@ type salvage struct {
 	pieces     map[int64][]pieceOrigin // of large contents, by event
 	series     map[uint32]*index.Series
 	subs       []*store.Subscription
-	progress   []bolt.ConsumerProgress
-	extras     []bolt.Extra
+	progress   []store.ConsumerProgress
+	extras     []store.Extra
 	columns    []int64 // ids that the column blocks name
 	files      []*os.File
 	named      []int64 // ids of lines that cannot be used
+	behind     changes // of a damaged journal, all that is sound; nil where it is not damaged
 }
 
 func (s *salvage) close() {
@@ -190,7 +191,7 @@ func (s *salvage) database(ctx context.Context) (err error) {
 	return s.unused(used)
 }
 
-// withoutDatabase goes on with the line files alone, where there are some.
+// withoutDatabase continues with the line files alone, where there are some.
 func (s *salvage) withoutDatabase() error {
 	if _, err := os.Lstat(s.src.Path("events.jsonl")); err != nil {
 		return fmt.Errorf("%w: %s", engine.ErrNotThread, s.src.Dir)

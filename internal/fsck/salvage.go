@@ -30,19 +30,39 @@ func (s *salvage) trees(w *disk.TreeWalk) error {
 			names = append(names, string(e.Key))
 		}
 	})
-	var format, st []byte
-	if head, ok := buckets[string(store.Meta)]; ok {
-		w.Bucket(string(store.Meta), head, func(e *disk.Element) {
-			s.see(string(store.Meta), e)
-			switch string(e.Key) {
-			case string(disk.KeyFormat):
-				format = e.Value
-			case string(disk.KeyState):
+	var format, st, record []byte
+	var of changes
+	meta := func(e *disk.Element) {
+		s.see(string(store.Meta), e)
+		switch string(e.Key) {
+		case string(disk.KeyFormat):
+			format = e.Value
+		case string(disk.KeyState):
+			if _, err := disk.DecodeState(e.Value); err == nil || st == nil {
 				st = e.Value
 			}
-		})
+		case string(disk.KeyJournal):
+			record = e.Value
+		}
 	}
-	if _, err := disk.DecodeFormat(format); errors.Is(err, engine.ErrNewerFormat) {
+	if head, ok := buckets[string(store.Meta)]; ok {
+		w.Bucket(string(store.Meta), head, meta)
+	}
+	if newest {
+		var j bolt.Journal
+		defer j.Close()
+		var err error
+		if of, err = readChanges(&j, s.src, record, w, buckets); err != nil {
+			s.problem("%v", err)
+			s.badMetas = true // the state may be an older one
+			s.behind = byName(j.Sound(storedIn(w, buckets)))
+		}
+		names = of.add(buckets, names)
+		for _, c := range []changes{of, s.behind} {
+			c.merge(string(store.Meta), nil, meta).rest()
+		}
+	}
+	if _, err := disk.DecodeFormat(format); errors.Is(err, engine.ErrNewerFormat) || errors.Is(err, store.ErrOldFormat) {
 		return err
 	}
 	state, err := disk.DecodeState(st)
@@ -51,10 +71,7 @@ func (s *salvage) trees(w *disk.TreeWalk) error {
 	}
 	visit := func(name []byte, fn func(e *disk.Element)) {
 		if head, ok := buckets[string(name)]; ok {
-			w.Bucket(string(name), head, func(e *disk.Element) {
-				s.see(string(name), e)
-				fn(e)
-			})
+			s.merged(w, of, string(name), head, fn)
 		} else if newest {
 			s.problem("bucket %s is missing", name)
 		}
@@ -63,21 +80,37 @@ func (s *salvage) trees(w *disk.TreeWalk) error {
 	visit(disk.BucketColumns, s.addColumn)
 	visit(disk.BucketEvents, s.addEvent)
 	if head, ok := buckets[string(store.Pieces)]; ok {
-		w.Bucket(string(store.Pieces), head, func(e *disk.Element) {
-			s.see(string(store.Pieces), e)
-			s.addPiece(e)
-		})
+		s.merged(w, of, string(store.Pieces), head, s.addPiece)
 	}
 	visit(disk.BucketSubscriptions, s.addSubscription)
 	visit(disk.BucketProgress, s.addProgress)
 	if newest {
 		for _, name := range names {
 			if !store.Essential(store.Table(name)) && name != string(store.Pieces) {
-				s.addExtra(w, []string{name}, buckets[name], 0)
+				s.addExtra(w, of, []string{name}, buckets[name], 0)
 			}
 		}
 	}
 	return nil
+}
+
+// merged calls fn for the entries of a bucket, with what the journal changes in them.
+// What a damaged journal has comes first, and what the pages have behind it: the first one
+// that is sound is taken.
+func (s *salvage) merged(w *disk.TreeWalk, of changes, name string, head []byte, fn func(e *disk.Element)) {
+	see := func(e *disk.Element) {
+		s.see(name, e)
+		fn(e)
+	}
+	m := of.merge(name, nil, see)
+	each := m.stored
+	if s.behind[name] != nil {
+		s.behind.merge(name, nil, see).rest()
+		m.rest()
+		each = see
+	}
+	w.Bucket(name, head, each)
+	m.rest()
 }
 
 // unfinished reports whether an id is of a batch that did not end, as far as the
@@ -239,7 +272,7 @@ func (s *salvage) addProgress(e *disk.Element) {
 		}
 		return
 	}
-	found := bolt.ConsumerProgress{Consumer: string(e.Key[1:]), ProgressRecord: p}
+	found := store.ConsumerProgress{Consumer: string(e.Key[1:]), ProgressRecord: p}
 	for i, known := range s.progress {
 		if known.Consumer != found.Consumer {
 			continue
@@ -256,19 +289,30 @@ func (s *salvage) addProgress(e *disk.Element) {
 	s.progress = append(s.progress, found)
 }
 
-func (s *salvage) addExtra(w *disk.TreeWalk, path []string, head []byte, depth int) {
+func (s *salvage) addExtra(w *disk.TreeWalk, of changes, path []string, head []byte, depth int) {
 	if len(head) < disk.BucketHeadBytes || depth > disk.MaxTreeDepth {
 		return
 	}
-	s.extras = append(s.extras, bolt.Extra{Bucket: path, Sequence: binary.NativeEndian.Uint64(head[8:])})
-	w.Bucket(path[0], head, func(e *disk.Element) {
+	sequence := binary.NativeEndian.Uint64(head[8:])
+	if depth == 0 {
+		sequence = of.sequence(path[0], head)
+	}
+	s.extras = append(s.extras, store.Extra{Bucket: path, Sequence: sequence})
+	each := func(e *disk.Element) {
 		if e.Bucket {
-			s.addExtra(w, append(slices.Clone(path), string(e.Key)), bytes.Clone(e.Value), depth+1)
+			s.addExtra(w, of, append(slices.Clone(path), string(e.Key)), bytes.Clone(e.Value), depth+1)
 			return
 		}
 		s.see(path[0], e)
-		s.extras = append(s.extras, bolt.Extra{Bucket: path, Key: bytes.Clone(e.Key), Value: bytes.Clone(e.Value)})
-	})
+		s.extras = append(s.extras, store.Extra{Bucket: path, Key: bytes.Clone(e.Key), Value: bytes.Clone(e.Value)})
+	}
+	if depth > 0 {
+		w.Bucket(path[0], head, each)
+		return
+	}
+	m := of.merge(path[0], nil, each)
+	w.Bucket(path[0], head, m.stored)
+	m.rest()
 }
 
 // load reads an event from where it was found. Pieces of its content may have been

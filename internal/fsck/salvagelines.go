@@ -41,7 +41,7 @@ func (s *salvage) readLines() error {
 // maxLineBytes is more than any event's line has: all of its texts escaped.
 const maxLineBytes = 6*(event.MaxContentBytes+3*event.MaxNameBytes) + 4096
 
-// maxIDStep is how far the id of a line that is damaged may lie above that of the
+// maxIDStep is how far the id of a line that is damaged may lie above the id of the
 // line before it and be believed.
 const maxIDStep = 1 << 20
 

@@ -11,6 +11,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/store"
 	"thread/internal/store/bolt"
 	"thread/internal/store/bolt/disk"
 )
@@ -64,7 +65,7 @@ func TestDamagedSmallBucket(t *testing.T) {
 					"Ack":       func() error { return th.Ack(ctx, "c", 1) },
 					"Subscribe": func() error { return th.Subscribe(ctx, engine.Subscription{Consumer: "d", Handler: "true"}) },
 					"Compact":   func() error { _, err := th.Compact(ctx); return err },
-					"Snapshot":  func() error { _, err := bolt.TakeSnapshot(ctx, storeOf(th)); return err },
+					"Snapshot":  func() error { _, err := store.TakeSnapshot(ctx, storeOf(th)); return err },
 				} {
 					if err := fn(); !errors.Is(err, engine.ErrCorrupt) {
 						t.Errorf("%s says %v", call, err)

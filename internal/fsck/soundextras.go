@@ -4,14 +4,13 @@ import (
 	"thread/engine"
 	"thread/index"
 	"thread/internal/store"
-	"thread/internal/store/bolt"
 )
 
 // soundExtras takes what is damaged out of the extras: one record of a dedupe key
 // would keep everybody from writing. Events up to cut were pruned, saved are the others
 // that are there, in order. The expiry of keys is made again from the keys.
 func (s *salvage) soundExtras(cut int64, saved []int64) {
-	var sound []bolt.Extra
+	var sound []store.Extra
 	for _, x := range s.extras {
 		if x.Key == nil || len(x.Bucket) != 1 {
 			sound = append(sound, x)
@@ -25,7 +24,7 @@ func (s *salvage) soundExtras(cut int64, saved []int64) {
 			var r store.KeyRecord
 			if r, err = store.DecodeKeyRecord(x.Key, x.Value); err == nil {
 				at := r.ExpiryKey()
-				sound = append(sound, bolt.Extra{Bucket: []string{string(store.DedupeExpiry)}, Key: at, Value: store.EncodeExpiry(at, x.Key)})
+				sound = append(sound, store.Extra{Bucket: []string{string(store.DedupeExpiry)}, Key: at, Value: store.EncodeExpiry(at, x.Key)})
 			}
 		case string(store.Dead), string(store.Retries):
 			if _, err = store.DecodeLetter(x.Key, x.Value); err == nil {

@@ -3,7 +3,6 @@ package fsck
 import (
 	"bytes"
 	"errors"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -19,7 +18,11 @@ import (
 // number. Nothing of that size is allocated for it.
 func TestTornRecordNamesNoSeries(t *testing.T) {
 	dir, _ := threeEvents(t, pushFourth)
-	db, err := bbolt.Open(filepath.Join(dir, bolt.DatabaseName), bolt.FileMode, nil)
+	th, err := engine.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.OpenRaw(ctx, storeOf(th))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,10 +42,6 @@ func TestTornRecordNamesNoSeries(t *testing.T) {
 		return events.Put(key, append(torn, "torn"...))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	th, err := engine.Open(dir)
-	if err != nil {
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats

@@ -13,7 +13,7 @@ import (
 )
 
 // TestZeroedTail: after a loss of power a file system may have the size of events.jsonl and zeros
-// for its last lines, or for all. The next push writes them again, and so that is no fault.
+// for its last lines, or for all. The next push writes them again, and so that is not a fault.
 func TestZeroedTail(t *testing.T) {
 	for _, zeros := range []int{1, 200, 3000, 1 << 20} {
 		dir := filepath.Join(t.TempDir(), "inbox")

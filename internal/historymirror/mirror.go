@@ -33,7 +33,7 @@ type Statement struct {
 type Database interface {
 	// State is what StateSQL finds.
 	State(ctx context.Context) (State, error)
-	// Write does the statements in one transaction, in which nobody else writes. look is
+	// Write does the statements in one transaction, in which no other process writes. look is
 	// called in it before them, and ends it with the error that it returns.
 	Write(ctx context.Context, look func(State) error, statements []Statement) error
 }
@@ -45,7 +45,7 @@ type Mirror struct {
 	// Fit returns what a column of that kind can hold of a text; nil where it is the text.
 	Fit func(Kind, string) string
 	// Strict refuses, with ErrNotMirror, what is the mirror of another workspace. Else it
-	// becomes that of this one, as in a directory that was copied.
+	// becomes the mirror of this one, as in a directory that was copied.
 	Strict bool
 
 	db         Database
@@ -57,7 +57,7 @@ type Mirror struct {
 	fresh      bool // nothing was synced yet by this handle
 }
 
-// New returns a mirror of h, of the workspaces with these ids, or of all for nil. Those of
+// New returns a mirror of h, of the workspaces with these ids, or of all for nil. Workspaces of
 // the kind chat never are in it.
 func New(h *history.History, db Database, tables []Table, workspaces []string) (*Mirror, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(h.Dir()))
@@ -86,7 +86,7 @@ func (m *Mirror) Sync(ctx context.Context) (n int64, err error) {
 		}
 		switch err := m.Write(ctx, b); {
 		case errors.Is(err, ErrMoved):
-			continue // whoever it was, go on from where that one is
+			continue // whichever process made it, continue from where that one is
 		case err != nil:
 			return n, err
 		}
@@ -110,7 +110,7 @@ type Batch struct {
 // ErrNotMirror is returned for what is not a mirror of that history.
 var ErrNotMirror = errors.New("not a mirror of this history")
 
-// Belongs returns ErrNotMirror unless a mirror with this state may be that of the history
+// Belongs returns ErrNotMirror unless a mirror with this state may belong to the history
 // whose own workspace has the id own.
 func (s *State) Belongs(own string) error {
 	if s.Own == "" || s.Own == own {
@@ -166,10 +166,11 @@ func (m *Mirror) Write(ctx context.Context, b *Batch) error {
 		}
 		return nil
 	}, statements)
-	if err == nil {
-		m.fresh = false
+	if err != nil {
+		return err
 	}
-	return err
+	m.fresh = false
+	return nil
 }
 
 // Statements do to the tables what the batch says, and note it.
@@ -188,8 +189,12 @@ func (m *Mirror) Statements(b *Batch) (list []Statement, err error) {
 	p := &b.page
 	met := b.of.listed(p)
 	upserts := map[*Table]string{}
+	events := TableOf(m.tables, HistoryEvents.Entity) != nil
 	for i := range p.Changes {
 		c := &p.Changes[i]
+		if events {
+			b.storeEvent(c, fit, do)
+		}
 		t := TableOf(m.tables, c.Entity)
 		if t == nil {
 			continue
@@ -232,6 +237,24 @@ func (m *Mirror) Statements(b *Batch) (list []Statement, err error) {
 	return list, nil
 }
 
+// storeEvent stores the history event itself, where the copy has a table for it.
+func (b *Batch) storeEvent(c *history.PageChange, fit func(Kind, string) string, do func(sql string, args ...any)) {
+	workspace := c.Workspace
+	if c.Entity == history.Workspace {
+		workspace = c.EntityID
+	}
+	switch {
+	case c.Op == history.OpDelete:
+		do(deletionSQL, c.ID, c.Op, fit(Time, c.At), string(c.Entity), fit(Text, c.EntityID))
+	case b.of.has(workspace):
+		var session any
+		if c.Session != "" {
+			session = fit(Text, c.Session)
+		}
+		do(eventSQL, c.ID, fit(Text, workspace), session, string(c.Entity), fit(Text, c.EntityID), c.Op, fit(JSON, string(c.Row)), fit(Time, c.At))
+	}
+}
+
 const (
 	// lookAgain is how long Follow trusts the file system to tell of changes. Some
 	// network file systems never do.
@@ -242,7 +265,7 @@ const (
 
 // Follow calls sync, which syncs the mirror, again whenever the history changes, until
 // ctx ends; it then returns nil. After each round it calls synced with what sync returned,
-// and goes on if synced returns nil.
+// and continues if synced returns nil.
 func (m *Mirror) Follow(ctx context.Context, sync func(context.Context) (int64, error), synced func(n int64, err error) error) error {
 	if _, err := os.Stat(m.h.Dir()); errors.Is(err, os.ErrNotExist) { // make it, to watch it
 		if err := m.h.Update(ctx, func(*history.Tx) error { return nil }); err != nil {

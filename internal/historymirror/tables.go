@@ -34,7 +34,7 @@ type Column struct {
 }
 
 // Tables are those that are mirrored: the columns of OpenHarness in their order, and
-// behind them those that its design names besides. A column is followed by ! if it holds
+// behind them those that its design names also. A column is followed by ! if it holds
 // JSON and by # if it holds a whole number.
 var Tables = []Table{
 	{history.Session, "sessions",
@@ -70,6 +70,24 @@ var Workspaces = Table{history.Workspace, "workspaces",
 	[]string{"id", "external_ref", "name", "root_path", "execution_policy", "status", "metadata!", "created_at", "updated_at", "kind"},
 	[]string{"root_path", "external_ref", "status, updated_at DESC"}}
 
+// HistoryEvents is the table of the history events themselves, which the design has in
+// PostgreSQL. Session events are those with a session.
+var HistoryEvents = Table{"history_event", "history_events",
+	[]string{"id#", "workspace_id", "session_id", "entity_type", "entity_id", "op", "payload!", "occurred_at"},
+	[]string{"workspace_id, id", "workspace_id, occurred_at DESC", "session_id, id", "entity_type, entity_id, id"}}
+
+// SessionEventsSQL makes the view of the events of sessions.
+const SessionEventsSQL = "CREATE VIEW session_events AS SELECT * FROM history_events WHERE session_id IS NOT NULL"
+
+// eventSQL stores a history event whose workspace is known. The workspace of a deletion is the one of
+// the row's earlier event: without one it is left out, as it may be of a chat.
+const eventSQL = `INSERT INTO history_events (id, workspace_id, session_id, entity_type, entity_id, op, payload, occurred_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING`
+
+const deletionSQL = `INSERT INTO history_events (id, workspace_id, session_id, entity_type, entity_id, op, payload, occurred_at)
+SELECT CAST(? AS bigint), workspace_id, session_id, entity_type, entity_id, CAST(? AS text), NULL, CAST(? AS timestamptz) FROM history_events WHERE entity_type = ? AND entity_id = ? ORDER BY id DESC LIMIT 1
+ON CONFLICT DO NOTHING`
+
 // TableOf returns the one of the tables that has the rows of an entity, nil for none.
 func TableOf(tables []Table, e history.Entity) *Table {
 	for i := range tables {
@@ -97,7 +115,7 @@ func (t *Table) Columns() []Column {
 }
 
 // SQL makes the tables, their indexes, and views under the names that the design has
-// for the entities. types are those of the columns.
+// for the entities. types are the types of the columns.
 func SQL(tables []Table, types map[Kind]string) (statements []string) {
 	for i := range tables {
 		t := &tables[i]

@@ -13,8 +13,12 @@ type ConsumerState struct {
 	engine.ConsumerInfo
 	Pending    int64
 	Oldest     string // created_at of the oldest pending event, "" when there is none
-	PendingErr error  // Pending and Oldest are not known
-	Handler    dispatch.State
+	PendingErr error  // Pending and Oldest are not known, or are from CountedAt
+	// CountedAt is when Pending and Oldest were counted, zero for never.
+	CountedAt time.Time
+	Handler   dispatch.State
+	// LastOutput is the last line that a failed handler has printed, "" for none.
+	LastOutput string
 }
 
 // Trouble is why a consumer does not get on, "" when it does.
@@ -33,7 +37,7 @@ func (c *ConsumerState) Trouble() string {
 }
 
 // Info is what info --json prints. The keys up to subscriptions, and in a
-// subscription up to updated_at, are those of T-53 in its order; the others follow.
+// subscription up to updated_at, are from T-53 in its order; the others follow.
 type Info struct {
 	EventCount    int64      `json:"event_count"`
 	Subscriptions []Consumer `json:"subscriptions"`
@@ -69,7 +73,7 @@ type Consumer struct {
 	*failingJSON          // nil when nothing fails
 	Pull          bool    `json:"pull,omitempty"`
 	MaxAttempts   int64   `json:"max_attempts,omitempty"`
-	*leaseJSON            // nil when nothing is out with thread next
+	*leaseJSON            // nil when nothing is in flight with thread next
 	Running       bool    `json:"running"`
 	RunningSince  *string `json:"running_since"`
 	LastExit      *string `json:"last_exit"`

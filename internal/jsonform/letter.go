@@ -5,7 +5,7 @@ import (
 	"thread/event"
 )
 
-// Letter is a dead letter but for its event.
+// Letter is a dead letter without its event.
 type Letter struct {
 	Consumer   string `json:"consumer_id"`
 	EventID    int64  `json:"event_id"`

@@ -52,16 +52,31 @@ func isSpace(r rune) bool {
 	return unicode.Is(unicode.Zs, r)
 }
 
-// IsSession reports whether name is that of a session lane.
+// IsSession reports whether name names a session lane.
 func IsSession(name string) bool { return strings.HasPrefix(name, sessionPrefix) }
 
-// IsProbe reports whether name is that of a lane whose tasks are expected to fail
+// scopeMark separates the name of a lane from its scope. No path holds a zero byte.
+const scopeMark = "\x00\x00"
+
+// Scoped returns the name of a lane that differs from the lanes of the same name in
+// other scopes.
+func Scoped(name, scope string) string { return name + scopeMark + scope }
+
+// Shown returns the name of a lane without its scope, as logs and errors print it.
+func Shown(name string) string {
+	if i := strings.LastIndex(name, scopeMark); i >= 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// IsProbe reports whether name names a lane whose tasks are expected to fail
 // (L-10).
 func IsProbe(name string) bool {
 	return strings.HasPrefix(name, "auth-probe:") || strings.HasPrefix(name, sessionPrefix+"probe-")
 }
 
-// DefaultLimit is the limit of a lane that nobody configured.
+// DefaultLimit is the limit of a lane that is not configured.
 func DefaultLimit(name string) int {
 	switch name {
 	case Main:

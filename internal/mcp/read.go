@@ -20,7 +20,7 @@ type peekIn struct {
 // Events is what peek answers.
 type Events struct {
 	Events []Event `json:"events"`
-	Last   int64   `json:"last_id" jsonschema:"the highest id of these: go on with it as after"`
+	Last   int64   `json:"last_id" jsonschema:"the highest id of these: continue with it as after"`
 }
 
 // add adds an event, and reports whether the answer is full.
@@ -53,7 +53,7 @@ func (h *tools) peek(ctx context.Context, t *engine.Thread, in *peekIn) (out Eve
 	return out, nil
 }
 
-// because is the reason for which ctx is over, if it is, however a call puts it.
+// because is the reason for which ctx has ended, if it is, however a call puts it.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -65,7 +65,7 @@ type waitIn struct {
 	ofThread
 	Filter  string `json:"filter,omitempty" jsonschema:"an SQL expression such as type = 'reply' AND content ->> '$.reply_to' = 42"`
 	After   *int64 `json:"after,omitempty" jsonschema:"also those that are there already with a higher id; without it only those that are pushed from now on"`
-	Timeout string `json:"timeout,omitempty" jsonschema:"how long to wait, such as 30s (the default) or 5m, up to 10m"`
+	Timeout string `json:"timeout,omitempty" jsonschema:"how long to wait, such as 30s (the default), up to 10m where the client allows calls of more than a minute"`
 	limits
 }
 
@@ -73,11 +73,11 @@ type waitIn struct {
 // have of an embedded struct with a field of its name.
 type Awaited struct {
 	Events   []Event `json:"events"`
-	Last     int64   `json:"last_id" jsonschema:"go on with this as after"`
+	Last     int64   `json:"last_id" jsonschema:"continue with this as after"`
 	TimedOut bool    `json:"timed_out" jsonschema:"fewer than limit came in time"`
 }
 
-var errTime = errors.New("the time is over")
+var errTime = errors.New("the time has ended")
 
 func (h *tools) wait(ctx context.Context, t *engine.Thread, in *waitIn) (out Awaited, err error) {
 	if err := in.check(1); err != nil {
@@ -98,6 +98,7 @@ func (h *tools) wait(ctx context.Context, t *engine.Thread, in *waitIn) (out Awa
 			return out, refuse("after is not from 0 to %d, the newest event", head)
 		}
 	}
+	defer h.progress(ctx)()
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTime)
 	defer cancel()
 	for e, err := range t.Follow(ctx, found.Last, in.Filter) {

@@ -2,17 +2,19 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"sync"
 	"time"
 
 	"thread/engine"
 	"thread/event"
 	"thread/internal/dispatch"
+	"thread/internal/jsonform"
 )
 
 type pushIn struct {
 	ofThread
-	Source  string  `json:"source" jsonschema:"who sends the event"`
 	Type    string  `json:"type" jsonschema:"what the event is"`
 	Subtype *string `json:"subtype,omitempty" jsonschema:"what it is more precisely"`
 	Content string  `json:"content" jsonschema:"the payload, any text"`
@@ -26,8 +28,11 @@ type Pushed struct {
 	Duplicate bool   `json:"duplicate" jsonschema:"it was stored before, with the same dedupe_key"`
 }
 
-func (h *tools) push(ctx context.Context, t *engine.Thread, in *pushIn) (out Pushed, err error) {
-	d := event.Draft{Source: in.Source, Type: in.Type, Subtype: in.Subtype, Content: in.Content, DedupeKey: in.Key}
+func (h *tools) push(ctx context.Context, t *engine.Thread, in *pushIn) (Pushed, error) {
+	return h.store(ctx, t, event.Draft{Source: h.source(ctx), Type: in.Type, Subtype: in.Subtype, Content: in.Content, DedupeKey: in.Key})
+}
+
+func (h *tools) store(ctx context.Context, t *engine.Thread, d event.Draft) (out Pushed, err error) {
 	d.ToValidUTF8()
 	if err := d.Validate(); err != nil {
 		return out, err
@@ -50,11 +55,55 @@ func (h *tools) push(ctx context.Context, t *engine.Thread, in *pushIn) (out Pus
 	return out, nil
 }
 
+type askIn struct {
+	pushIn
+	Timeout string `json:"timeout,omitempty" jsonschema:"how long to wait for the reply, such as 30s (the default), up to 10m where the client allows calls of more than a minute"`
+}
+
+// Asked is what ask answers.
+type Asked struct {
+	ID     int64  `json:"id" jsonschema:"of the question, which stays stored"`
+	Reply  *Event `json:"reply" jsonschema:"null when none came in time"`
+	Text   string `json:"text,omitempty" jsonschema:"of the reply, without its envelope"`
+	Filter string `json:"filter" jsonschema:"for wait, with id as after: the reply when it comes later"`
+}
+
+func (h *tools) ask(ctx context.Context, t *engine.Thread, in *askIn) (out Asked, err error) {
+	if _, err := durationOf("timeout", in.Timeout, defaultWait, maxWait); err != nil {
+		return out, err
+	}
+	p, err := h.push(ctx, t, &in.pushIn)
+	if err != nil {
+		return out, err
+	}
+	out.ID, out.Filter = p.ID, jsonform.RepliesTo(p.ID)
+	got, err := h.wait(ctx, t, &waitIn{After: &p.ID, Filter: out.Filter, Timeout: in.Timeout, limits: limits{Limit: 1, Content: maxContent}})
+	if err == nil && len(got.Events) > 0 {
+		out.Reply, out.Text = &got.Events[0], jsonform.Answer(got.Events[0].Content)
+	}
+	return out, err
+}
+
+type replyIn struct {
+	pushIn
+	To int64 `json:"reply_to" jsonschema:"the id of the event that this one answers"`
+}
+
+func (h *tools) reply(ctx context.Context, t *engine.Thread, in *replyIn) (out Pushed, err error) {
+	if in.To < 1 {
+		return out, refusal("reply_to is not the id of an event")
+	}
+	if in.Content, err = jsonform.Reply(in.Content, in.To); err != nil {
+		return out, refusal(err.Error())
+	}
+	return h.push(ctx, t, &in.pushIn)
+}
+
 type consumeIn struct {
 	ofThread
 	Consumer string `json:"consumer" jsonschema:"name of the consumer, subscribed with --pull"`
 	Lease    string `json:"lease,omitempty" jsonschema:"how long the events are yours, such as 30s (the default) or 10m"`
-	Ack      bool   `json:"ack,omitempty" jsonschema:"ack at once: the events do not come again, whatever becomes of them"`
+	Ack      bool   `json:"ack,omitempty" jsonschema:"ack at once: the events are not redelivered, whatever becomes of them"`
 	Timeout  string `json:"timeout,omitempty" jsonschema:"how long to wait when there is none, up to 10m; without it not at all"`
 	limits
 }
@@ -64,7 +113,7 @@ func (in *consumeIn) consumer() string { return in.Consumer }
 // Delivery is what consume answers.
 type Delivery struct {
 	Events  []Event `json:"events" jsonschema:"none when there is nothing to take"`
-	Number  *int64  `json:"delivery" jsonschema:"for ack; null when nothing is to be acked"`
+	Number  *string `json:"delivery" jsonschema:"for ack; null when nothing is to be acked"`
 	Attempt *int64  `json:"attempt"`
 	Until   *string `json:"lease_until"`
 }
@@ -85,11 +134,12 @@ func (h *tools) consume(ctx context.Context, t *engine.Thread, in *consumeIn) (o
 	if err != nil {
 		return out, err
 	}
+	defer h.progress(ctx)()
 	l, err := next(ctx, t, in.Consumer, o, timeout)
 	if err != nil || len(l.Events) == 0 {
 		return out, err
 	}
-	if ctx.Err() != nil && !in.Ack { // nobody is there to get them
+	if ctx.Err() != nil && !in.Ack { // no process is there to get them
 		_, _ = t.SettleDelivery(context.WithoutCancel(ctx), in.Consumer, l.Number(), engine.Result{Verdict: engine.Returned})
 		return out, ctx.Err()
 	}
@@ -97,7 +147,7 @@ func (h *tools) consume(ctx context.Context, t *engine.Thread, in *consumeIn) (o
 		out.Events = append(out.Events, newEvent(&l.Events[i], in.Content))
 	}
 	if !l.Until.IsZero() {
-		number, until := l.Number(), event.FormatTime(l.Until)
+		number, until := h.leases.hand(t, in.Consumer, l.Number()), event.FormatTime(l.Until)
 		out.Number, out.Until = &number, &until
 		if l.Attempt > 0 {
 			out.Attempt = &l.Attempt
@@ -108,47 +158,60 @@ func (h *tools) consume(ctx context.Context, t *engine.Thread, in *consumeIn) (o
 
 // next takes events, for which it waits so long.
 func next(ctx context.Context, t *engine.Thread, consumer string, o engine.NextOptions, timeout time.Duration) (l engine.Lease, err error) {
+	take := func(ctx context.Context) (engine.Lease, error) { return dispatch.TakeNext(ctx, t, consumer, o) }
 	if timeout == 0 {
-		return dispatch.TakeNext(context.WithoutCancel(ctx), t, consumer, o)
+		return take(context.WithoutCancel(ctx))
 	}
-	w, err := t.Watch()
-	if err != nil {
-		return l, err
-	}
-	defer w.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTime)
 	defer cancel()
-	for {
-		// What is begun is brought to an end: a lease that nobody hears of is lost time.
-		l, err = dispatch.TakeNext(context.WithoutCancel(ctx), t, consumer, o)
-		if err != nil || len(l.Events) > 0 {
-			return l, err
-		}
-		until := l.NotBefore
-		at, err := t.NextScheduled(context.WithoutCancel(ctx))
-		if err != nil {
-			return l, err
-		}
-		if until.IsZero() || !at.IsZero() && at.Before(until) {
-			until = at
-		}
-		if err := w.Wait(ctx, until); errors.Is(because(ctx, err), errTime) {
-			return l, nil
-		} else if err != nil {
-			return l, err
-		}
+	if l, err = dispatch.AwaitNext(ctx, t, take); errors.Is(err, errTime) {
+		err = nil
 	}
+	return l, err
 }
 
 type ackIn struct {
 	ofThread
 	Consumer string  `json:"consumer" jsonschema:"name of the consumer"`
-	Delivery int64   `json:"delivery" jsonschema:"the number that consume answered"`
-	Failed   *string `json:"failed,omitempty" jsonschema:"why the events could not be processed: an attempt is counted, and they come again later"`
+	Delivery string  `json:"delivery" jsonschema:"what consume answered"`
+	Failed   *string `json:"failed,omitempty" jsonschema:"why the events could not be processed: an attempt is counted, and they are redelivered later"`
 	Extend   string  `json:"extend,omitempty" jsonschema:"settle nothing, but keep the events for so long from now, such as 10m"`
 }
 
 func (in *ackIn) consumer() string { return in.Consumer }
+
+// leases are the deliveries that this client has got. Another client cannot guess their
+// names.
+type leases struct {
+	mu   sync.Mutex
+	list map[lease]int64
+}
+
+type lease struct{ dir, consumer, name string }
+
+// hand returns the name under which the client settles the delivery.
+func (l *leases) hand(t *engine.Thread, consumer string, number int64) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.list == nil {
+		l.list = map[lease]int64{}
+	}
+	for old := range l.list { // a consumer has one delivery out
+		if old.dir == t.Address() && old.consumer == consumer {
+			delete(l.list, old)
+		}
+	}
+	name := rand.Text()
+	l.list[lease{t.Address(), consumer, name}] = number
+	return name
+}
+
+func (l *leases) number(t *engine.Thread, consumer, name string) (number int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	number, ok = l.list[lease{t.Address(), consumer, name}]
+	return number, ok
+}
 
 // Acked is what ack answers.
 type Acked struct {
@@ -157,8 +220,9 @@ type Acked struct {
 }
 
 func (h *tools) ack(ctx context.Context, t *engine.Thread, in *ackIn) (out Acked, err error) {
-	if in.Delivery < 1 {
-		return out, refusal("delivery is not a number from 1: give the one that consume answered")
+	number, ok := h.leases.number(t, in.Consumer, in.Delivery)
+	if !ok {
+		return out, refusal("that delivery was not given to this client: give the one that consume answered")
 	}
 	switch {
 	case in.Extend != "" && in.Failed != nil:
@@ -171,7 +235,7 @@ func (h *tools) ack(ctx context.Context, t *engine.Thread, in *ackIn) (out Acked
 		if err != nil {
 			return out, err
 		}
-		until, err := t.ExtendDelivery(ctx, in.Consumer, in.Delivery, d)
+		until, err := t.ExtendDelivery(ctx, in.Consumer, number, d)
 		if err != nil {
 			return out, err
 		}
@@ -182,7 +246,7 @@ func (h *tools) ack(ctx context.Context, t *engine.Thread, in *ackIn) (out Acked
 		if in.Failed != nil {
 			r = engine.Result{Verdict: engine.Failed, ExitCode: -1, Error: *in.Failed}
 		}
-		if _, err := t.SettleDelivery(ctx, in.Consumer, in.Delivery, r); err != nil {
+		if _, err := t.SettleDelivery(ctx, in.Consumer, number, r); err != nil {
 			return out, err
 		}
 	}

@@ -1,10 +1,11 @@
 // Package page is what people look at in a browser: the pages of thread serve --ui.
 // Each works without JavaScript, and has a twin of the same name with .json, in the
-// shapes of docs/JSON.md. It knows the process that it is in as a Host only.
+// shapes of docs/reference/json.md. It knows the process that it is in as a Host only.
 //
-// No page waits for more than a moment. What is counted for the map is counted in the
-// background and remembered for as long as a database is not written (summary.go), and
-// what is searched is searched in pieces until a time is over (events.go, dead.go).
+// No page waits for more than a moment. Counts are made in the background and remembered
+// for as long as a database is not written (summary.go); a search is made in pieces until
+// its time has passed (events.go, dead.go). An open page asks for what has changed since
+// its version, and gets the elements that differ (patch.go).
 package page
 
 import (
@@ -23,10 +24,12 @@ type Host interface {
 
 // Thread is one of its threads.
 type Thread interface {
-	Dir() string
+	Dir() string // or its URL
 	Engine() *engine.Thread
+	Version() int64 // of a thread on a server: another number when it may have changed; 0: not known
 	Runs() []Run
-	Wake() // starts handlers, as after a push
+	Wake()                      // starts handlers, as after a push
+	Abort(consumer string) bool // ends what runs of a consumer; false: nothing does
 }
 
 // Run is a consumer that is on its way, or a delivery of one, as thread runs shows it.

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,10 +22,10 @@ const (
 	firstPiece = 1024                  // ids that are searched at first; then twice as many each time
 	pageEvents = 50
 	maxPage    = 1000
-	pageBytes  = 1 << 20 // of content on one page, but for a single event
+	pageBytes  = 1 << 20 // of content on one page, except for a single event
 )
 
-// Event is one in the form of docs/JSON.md.
+// Event is one in the form of docs/reference/json.md.
 type Event struct{ event.Event }
 
 // MarshalJSON is the event's one form.
@@ -42,10 +41,36 @@ type Events struct {
 	Parts  []filter.Part  `json:"parts"`
 	Plan   *jsonform.Plan `json:"plan"` // null unless asked for
 	Error  string         `json:"error,omitempty"`
+
+	Rows    []EventRow  `json:"-"`
+	Types   []Chip      `json:"-"`
+	Sources []Chip      `json:"-"`
+	Hist    Spark       `json:"-"`
+	Axis    []time.Time `json:"-"`
+	Took    string      `json:"-"`
+	Times   []Chip      `json:"-"`
+	Hint    string      `json:"-"` // a filter that may have been meant
+	Stored  int64       `json:"-"`
+}
+
+// EventRow is a line of the table.
+type EventRow struct {
+	Event
+	At    time.Time
+	State State
+	Text  string // of the state
+	JSON  bool
+}
+
+// Chip is a filter that is a link.
+type Chip struct {
+	Text, Filter string
+	Count        string
+	On           bool
 }
 
 // events is a page of them: those that match filter, with ids below before.
-func (p *Page) events(q *http.Request) (any, error) {
+func (p *Page) events(q *http.Request) (_ any, err error) {
 	t, err := p.named(q.PathValue("name"))
 	if err != nil {
 		return nil, err
@@ -60,11 +85,14 @@ func (p *Page) events(q *http.Request) (any, error) {
 	}
 	page := Events{Events: []Event{}, Parts: []filter.Part{}}
 	where := q.FormValue("filter")
+	if !strings.HasSuffix(q.URL.Path, ".json") {
+		defer func() { p.dress(q.Context(), t, where, &page) }()
+	}
 	if where != "" {
 		f, err := filter.Compile(where)
 		if err != nil && !strings.HasSuffix(q.URL.Path, ".json") {
-			page.Error = err.Error() // beside the text, to be corrected
-			return page, nil
+			page.Error = err.Error() // next to the text, to be corrected
+			return &page, nil
 		}
 		if err != nil {
 			return nil, err
@@ -97,11 +125,11 @@ func (p *Page) events(q *http.Request) (any, error) {
 		form := jsonform.NewPlan(plan)
 		page.Plan = &form
 	}
-	return page, nil
+	return &page, nil
 }
 
 // search looks for events from the newest on, in pieces, so that it can end when its
-// time is over and say where.
+// time has ended and say where.
 type search struct {
 	t     *engine.Thread
 	where string
@@ -119,7 +147,9 @@ func (s *search) query(first, before, limit int64) engine.Query {
 }
 
 func (s *search) run(ctx context.Context, before int64, page *Events) error {
-	end := time.Now().Add(searchTime)
+	begin := time.Now()
+	end := begin.Add(searchTime)
+	defer func() { page.Took = fmt.Sprintf("%d ms", time.Since(begin).Milliseconds()) }()
 	page.To, page.From = before-1, before
 	bytes := 0
 	for piece := int64(firstPiece); before > 1; piece *= 2 {
@@ -172,6 +202,20 @@ type OneEvent struct {
 	Where []Where `json:"consumers"`
 	Left  int     `json:"not_asked"` // consumers for which the time was over
 	Lines string  `json:"-"`         // the content, with line breaks where it is JSON
+
+	At         time.Time  `json:"-"`
+	Bytes      string     `json:"-"`
+	Prev, Next int64      `json:"-"` // ids that are stored, 0 for none
+	Rows       []WhereRow `json:"-"` // the worst first
+	Others     []Where    `json:"-"` // whose filters do not match
+	Plain      bool       `json:"-"` // as it is stored
+}
+
+// WhereRow is a line of where an event is.
+type WhereRow struct {
+	Where
+	State State
+	Word  string
 }
 
 // event is one of them.
@@ -204,7 +248,17 @@ func (p *Page) event(q *http.Request) (any, error) {
 	if !stored {
 		return nil, &Error{http.StatusNotFound, fmt.Sprintf("event %d is not stored", id)}
 	}
-	one.Lines = indented(one.Event.Content)
+	one.Plain = q.FormValue("plain") != ""
+	if one.Lines = one.Event.Content; !one.Plain {
+		one.Lines = indented(one.Event.Content)
+	}
+	one.At, one.Bytes = parseTime(one.Event.CreatedAt), many(int64(len(one.Event.Content)), "byte", "bytes")
+	if id < info.Newest {
+		one.Next = id + 1
+	}
+	if id > 1 {
+		one.Prev = id - 1
+	}
 	ctx, cancel := context.WithTimeout(q.Context(), whyTime)
 	defer cancel()
 	for i, c := range names {
@@ -221,21 +275,6 @@ func (p *Page) event(q *http.Request) (any, error) {
 		}
 		one.Where = append(one.Where, Where{c, jsonform.NewWhy(&a)})
 	}
+	one.sort()
 	return one, nil
-}
-
-// indented is content with line breaks, where it is an object or array of JSON.
-func indented(content string) string {
-	text := strings.TrimSpace(content)
-	if len(text) > pageBytes || text == "" || text[0] != '{' && text[0] != '[' || !json.Valid([]byte(text)) {
-		return content
-	}
-	var b strings.Builder
-	d := json.NewEncoder(&b)
-	d.SetEscapeHTML(false)
-	d.SetIndent("", "  ")
-	if d.Encode(json.RawMessage(text)) != nil {
-		return content
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"thread/engine"
 	"thread/event"
@@ -22,8 +23,10 @@ func (h one) Changed() <-chan struct{} { return nil }
 func (h one) Done() <-chan struct{}    { return nil }
 func (h one) Dir() string              { return h.t.Dir() }
 func (h one) Engine() *engine.Thread   { return h.t }
+func (one) Version() int64             { return 0 }
 func (h one) Runs() []Run              { return []Run{{Consumer: markup, State: "running"}} }
 func (h one) Wake()                    {}
+func (h one) Abort(string) bool        { return false }
 
 // markup would be an element if it were not escaped.
 const markup = `"'><fuzzed onload=x>`
@@ -51,7 +54,7 @@ func newOne(t testing.TB) one {
 }
 
 // FuzzPage: whatever is asked, or sent as a form by one of our own pages, is answered and
-// is no fault of the server; what is stored or asked becomes no element of a page, and a
+// is not a fault of the server; what is stored or asked becomes no element of a page, and a
 // twin is JSON.
 func FuzzPage(f *testing.F) {
 	paths := []string{"/", "/threads.json", "/lanes", "/lanes.json", "/ui.css", "/login", "/open?key=x", "/threads/inbox/info", "/threads/inbox/info.json",
@@ -65,7 +68,7 @@ func FuzzPage(f *testing.F) {
 		f.Add("POST", "/threads/inbox/act", form)
 	}
 	h := newOne(f)
-	p, err := New(h, Options{LogIn: func(string) string { return "" }, Known: func(string) (bool, bool) { return true, true }})
+	p, err := New(h, Options{LogIn: func(*http.Request, string) (string, time.Duration) { return "", 0 }, Known: func(string) (bool, bool) { return true, true }})
 	if err != nil {
 		f.Fatal(err)
 	}

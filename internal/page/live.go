@@ -7,15 +7,16 @@ import (
 
 const (
 	liveEvery = 100 * time.Millisecond // at most so often is a page told of changes
-	beatEvery = 15 * time.Second
+	beatEvery = 5 * time.Second
 	told      = "data: changed\n\n"
+	beats     = "data: beat\n\n"
 	liveWrite = 10 * time.Second // for a browser to take what it is told
 
 	retryAfter = "15" // seconds, when there is no place
 )
 
-// live tells a page when something may have changed, by server-sent events. The page
-// then asks for itself again.
+// live tells a browser when something may have changed, by server-sent events, and that
+// the server is there. Its pages then ask for what has changed in them.
 func (p *Page) live(rw http.ResponseWriter, q *http.Request) {
 	release, taken := p.streams.Take(p.sessions.of(q).id)
 	switch taken {
@@ -33,9 +34,9 @@ func (p *Page) live(rw http.ResponseWriter, q *http.Request) {
 	rw.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	text := ":\n\n" // the browser knows that it is heard
+	text := beats // the browser knows that it is connected
 	for {
-		changed := p.host.Changed() // before it is told: a change during it leads to another one
+		changed, counted := p.host.Changed(), p.summaries.changed() // before it is told: a change during it leads to another one
 		if err := to.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
 			return
 		}
@@ -57,8 +58,10 @@ func (p *Page) live(rw http.ResponseWriter, q *http.Request) {
 		select {
 		case <-changed:
 			text = told
+		case <-counted:
+			text = told
 		case <-beat.C:
-			text = ":\n\n"
+			text = beats
 		case <-q.Context().Done():
 			return
 		case <-p.host.Done():

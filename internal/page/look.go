@@ -1,9 +1,14 @@
 package page
 
 import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"thread/engine"
+	"thread/internal/address"
 	"thread/internal/jsonform"
 )
 
@@ -12,32 +17,178 @@ import (
 type Look struct{ s *summaries }
 
 // NewLook returns one that knows nothing yet.
-func NewLook() *Look { return &Look{newSummaries(nil)} }
+func NewLook() *Look {
+	s := newSummaries(nil)
+	s.alone, s.failures = true, failures
+	return &Look{s}
+}
 
 // Seen is what a look at a thread has found.
 type Seen struct {
 	Dir       string
 	Info      engine.Info
-	Consumers []jsonform.ConsumerState
-	Pushed    string // created_at of the newest event, "" when there is none
-	Err       error  // why the rest is not known
+	Consumers []jsonform.ConsumerState // the worst first
+	Pushed    string                   // created_at of the newest event, "" when there is none
+	Failed    int                      // recorded runs that have failed and are not tried again
+	Err       error                    // why the rest is not known
+
+	known summary
 }
 
 // At looks at the thread in dir.
 func (l *Look) At(dir string, t *engine.Thread) Seen {
-	l.s.lookAt(dir, t)
-	k := l.s.known[dir]
-	return Seen{Dir: dir, Info: k.info, Consumers: withHandlers(t, k.of), Pushed: k.newest, Err: k.err}
+	if address.IsURL(dir) {
+		l.s.lookAtURL(dir, t, 0)
+	} else {
+		l.s.lookAt(dir, t)
+	}
+	k := l.s.peek(dir)
+	return Seen{Dir: dir, Info: k.info, Consumers: worstFirst(k.of, nil, time.Now()), Pushed: k.newest, Failed: len(k.failed), Err: k.err, known: k}
 }
 
-// Row is its line in the map, but for the name.
-func (s *Seen) Row() Row {
-	r := Row{Dir: s.Dir}
-	r.fill(&summary{info: s.Info, of: s.Consumers, err: s.Err, at: time.Now()}, nil)
-	for i := range s.Consumers {
-		if s.Consumers[i].Handler.Running {
-			r.Running++
-		}
+// Problems are the problems of all threads, in the order of the first page.
+func Problems(all []Seen, now time.Time) (list []Problem) {
+	for i := range all {
+		r := Row{Name: all[i].Dir}
+		k := all[i].known
+		k.of, k.err = all[i].Consumers, all[i].Err
+		list = append(list, threadProblems(&r, &k, nil, now)...)
 	}
-	return r
+	slices.SortStableFunc(list, worse)
+	return list
+}
+
+// Rank is the worst that there is to a consumer.
+func Rank(c *jsonform.ConsumerState, now time.Time) State { return rank(c, nil, now) }
+
+// worstFirst returns the consumers in the order of problems, then by name.
+func worstFirst(of []jsonform.ConsumerState, runs []Run, now time.Time) []jsonform.ConsumerState {
+	states := make(map[string]State, len(of))
+	for i := range of {
+		states[of[i].Consumer] = rank(&of[i], runOf(runs, of[i].Consumer), now)
+	}
+	of = slices.Clone(of)
+	slices.SortStableFunc(of, func(a, b jsonform.ConsumerState) int {
+		if x, y := states[a.Consumer], states[b.Consumer]; x != y {
+			return int(x) - int(y)
+		}
+		return strings.Compare(a.Consumer, b.Consumer)
+	})
+	return of
+}
+
+// rank is the worst that there is to a consumer.
+func rank(c *jsonform.ConsumerState, run *Run, now time.Time) State {
+	s := StandingOf(c, run, now).State
+	if c.Dead > 0 {
+		s = min(s, Dead)
+	}
+	return s
+}
+
+// calm remembers when there was a problem last.
+type calm struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// look notes whether all is well with what is called so, and returns when it was not, zero
+// for never.
+func (c *calm) look(what string, well bool, now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil {
+		c.last = map[string]time.Time{}
+	}
+	if !well {
+		c.last[what] = now
+	}
+	return c.last[what]
+}
+
+// follow has made what a look has left. s.mu is held.
+func (s *summaries) follow(t Thread, k *summary) {
+	switch {
+	case k.err != nil:
+	case k.owed || !k.past.reaches(time.Now()):
+		s.inBackground(&s.late, t, s.keepLate)
+	case !k.counted() && time.Now().After(k.dearAt):
+		s.inBackground(&s.dear, t, s.keepDear)
+	}
+}
+
+// background are threads about which one goroutine does something, one after the other.
+type background struct {
+	todo    []Thread
+	running bool
+}
+
+// inBackground has do called for a thread, once for all calls before it. s.mu is held.
+func (s *summaries) inBackground(b *background, t Thread, do func(t Thread)) {
+	if !slices.ContainsFunc(b.todo, func(o Thread) bool { return o.Dir() == t.Dir() }) {
+		b.todo = append(b.todo, t)
+	}
+	if b.running {
+		return
+	}
+	b.running = true
+	go func() {
+		for {
+			s.mu.Lock()
+			if b.running = len(b.todo) > 0 && !s.ended(); !b.running {
+				s.mu.Unlock()
+				return
+			}
+			t := b.todo[0]
+			b.todo = b.todo[1:]
+			s.mu.Unlock()
+			do(t)
+		}
+	}()
+}
+
+// keepLate makes the counts that a look has left, and finds the past.
+func (s *summaries) keepLate(t Thread) {
+	k := s.peek(t.Dir())
+	if k.owed && s.pause(time.Until(k.lateAt)) {
+		s.countQuickly(t.Dir(), t.Engine())
+	}
+	k = s.peek(t.Dir())
+	past := k.past.with(t.Engine(), &k, time.Now())
+	s.update(t.Dir(), func(k *summary) { k.past = past })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.known[t.Dir()]; !k.owed {
+		s.follow(t, k)
+	}
+	tell(&s.news)
+}
+
+// pause waits, and reports false when the process ends.
+func (s *summaries) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+// keepDear counts what takes long.
+func (s *summaries) keepDear(t Thread) {
+	of := slices.Clone(s.peek(t.Dir()).of)
+	of = slices.DeleteFunc(of, func(c jsonform.ConsumerState) bool { return c.PendingErr == nil || c.FilterErr != nil })
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), dearTime)
+	countIn(ctx, t.Engine(), of)
+	cancel()
+	s.update(t.Dir(), func(k *summary) {
+		k.setCounts(of)
+		k.dearAt = time.Now().Add(dearPause * time.Since(begin))
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tell(&s.news)
 }

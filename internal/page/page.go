@@ -5,18 +5,18 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"html/template"
+	"io"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"thread/engine"
-	"thread/event"
 	"thread/filter"
 	"thread/history"
+	"thread/internal/address"
+	"thread/internal/similar"
 )
 
 //go:embed assets
@@ -25,10 +25,23 @@ var assets embed.FS
 // Options are the settings of a Page.
 type Options struct {
 	ReadOnly bool
+	// Audit gets each action, nil: none.
+	Audit func(Change)
 	// LogIn returns what is kept of who gives that token, "" for none; Known whether that
 	// is still a client, and may change something.
-	LogIn func(token string) (key string)
+	LogIn func(q *http.Request, token string) (key string, pause time.Duration)
 	Known func(key string) (changes, ok bool)
+	// Base is before the path of each page where a proxy has them below one, as "/thread".
+	Base string
+	// Origin is the origin of the pages as browsers know it, "" for the Host of a request.
+	Origin string
+	// Printed says for which clients the one-time address was printed: when it changes,
+	// the browsers that came by it are logged out. nil: it does not.
+	Printed func() string
+	// Secure reports whether a request came encrypted to a proxy, nil: none does.
+	Secure func(q *http.Request) bool
+	Keeper Keeper // nil: all browsers are logged out when the process ends
+	API    []byte // the description of the API, in OpenAPI
 }
 
 // Page answers requests. Make one with New.
@@ -36,8 +49,14 @@ type Page struct {
 	host      Host
 	opts      Options
 	templates *template.Template
+	based     *strings.Replacer // puts Base before addresses; nil: there is none
 	summaries *summaries
+	calm      calm
 	sessions  *sessions
+	bases     bases
+	done      done
+	made      changes
+	reference *Reference
 	mux       *http.ServeMux
 	streams   *Places // of live streams
 }
@@ -45,38 +64,48 @@ type Page struct {
 // maxStreams bounds the live streams, one for each tab that is looked at.
 const maxStreams = 64
 
-// streamsOfOne bounds those of one browser, which opens no more than six at once.
+// streamsOfOne bounds the streams of one browser, which opens no more than six at once.
 const streamsOfOne = maxStreams / 4
 
 // New returns the pages of host.
 func New(host Host, o Options) (*Page, error) {
-	p := &Page{host: host, opts: o, summaries: newSummaries(host), sessions: newSessions(), mux: http.NewServeMux(),
+	p := &Page{host: host, opts: o, summaries: newSummaries(host.Done()), sessions: newSessions(o.Keeper), mux: http.NewServeMux(),
 		streams: NewPlaces(maxStreams, streamsOfOne)}
 	var err error
 	if p.templates, err = template.New("").Funcs(functions).ParseFS(assets, "assets/*.html"); err != nil {
 		return nil, err
 	}
+	if p.reference, err = readReference(o.API); err != nil {
+		return nil, err
+	}
+	if o.Base != "" {
+		p.based = strings.NewReplacer(basePairs(o.Base)...)
+	}
+	p.summaries.failures = failures
 	p.route()
+	go p.summaries.watch(host.Threads)
 	return p, nil
 }
 
 func (p *Page) route() {
-	for name, typ := range map[string]string{"ui.js": "text/javascript; charset=utf-8", "ui.css": "text/css; charset=utf-8"} {
-		p.mux.HandleFunc("GET /"+name, func(rw http.ResponseWriter, _ *http.Request) {
-			text, _ := assets.ReadFile("assets/" + name) // it is embedded
-			rw.Header().Set("Content-Type", typ)
-			_, _ = rw.Write(text)
+	for name, typ := range map[string]string{"ui.js": "text/javascript; charset=utf-8", "worker.js": "text/javascript; charset=utf-8", "ui.css": "text/css; charset=utf-8"} {
+		p.mux.HandleFunc("GET /"+name, func(rw http.ResponseWriter, q *http.Request) {
+			if q.URL.RawQuery == assetsVersion() {
+				rw.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
+			}
+			write(rw, q, http.StatusOK, typ, asset(name))
 		})
 	}
 	p.mux.HandleFunc("GET /{$}", p.show("map", p.threads))
 	p.mux.HandleFunc("GET /threads.json", p.show("map", p.threads))
-	p.mux.HandleFunc("GET /lanes", p.show("lanes", p.lanes))
+	p.mux.HandleFunc("GET /lanes", func(rw http.ResponseWriter, q *http.Request) { http.Redirect(rw, q, "/#lanes", http.StatusSeeOther) })
 	p.mux.HandleFunc("GET /lanes.json", p.show("lanes", p.lanes))
 	p.mux.HandleFunc("GET /live", p.live)
 	p.mux.HandleFunc("GET /threads/{name}", func(rw http.ResponseWriter, q *http.Request) {
 		http.Redirect(rw, q, "/threads/"+url.PathEscape(q.PathValue("name"))+"/info", http.StatusSeeOther)
 	})
-	for tab, get := range map[string]getter{"info": p.info, "events": p.events, "dead": p.dead, "schedules": p.schedules, "runs": p.runs} {
+	for tab, get := range map[string]getter{"overview": p.threads, "info": p.consumers, "consumer": p.consumer, "events": p.events, "dead": p.dead,
+		"schedules": p.schedules, "runs": p.runs, "sessions": p.sessionList, "session": p.oneSession} {
 		for _, suffix := range []string{"", ".json"} {
 			p.mux.HandleFunc("GET /threads/{name}/"+tab+suffix, p.show(tab, get))
 		}
@@ -84,9 +113,39 @@ func (p *Page) route() {
 	p.mux.HandleFunc("GET /threads/{name}/events/{id}", p.show("event", p.event))
 	p.mux.HandleFunc("GET /threads/{name}/runs/{id}", p.show("run", p.run))
 	p.mux.HandleFunc("POST /threads/{name}/act", p.act)
+	p.mux.HandleFunc("POST /undo", p.undo)
+	p.mux.HandleFunc("POST /logout", p.logOut)
+	for name, get := range map[string]getter{"settings": p.settings, "audit": p.audit, "api": p.api} {
+		p.mux.HandleFunc("GET /"+name, p.show(name, get))
+		p.mux.HandleFunc("GET /"+name+".json", p.show(name, get))
+	}
+	p.mux.HandleFunc("GET /search", p.sought(p.show("search", p.search)))
+	p.mux.HandleFunc("GET /search.json", p.show("search", p.search))
 	p.mux.HandleFunc("GET /", func(rw http.ResponseWriter, _ *http.Request) {
 		p.refuse(rw, &Error{http.StatusNotFound, "there is no such page"})
 	})
+}
+
+// basePairs are the attributes with an address, without and with its base. What is in an
+// event has no quotation mark: html/template escapes it.
+func basePairs(base string) (pairs []string) {
+	for _, attribute := range []string{`href="`, `action="`, `src="`, `data-worker="`, `;url=`} {
+		pairs = append(pairs, attribute+"/", attribute+base+"/")
+	}
+	return pairs
+}
+
+// execute writes what a template makes of data.
+func (p *Page) execute(to io.Writer, name string, data any) error {
+	if p.based == nil {
+		return p.templates.ExecuteTemplate(to, name, data)
+	}
+	var b strings.Builder
+	if err := p.templates.ExecuteTemplate(&b, name, data); err != nil {
+		return err
+	}
+	_, err := p.based.WriteString(to, b.String())
+	return err
 }
 
 // Error is a refusal: the status, and a reason.
@@ -114,34 +173,24 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// getter finds what a page shows: a value whose JSON is that of the twin.
+// getter finds what a page shows: a value whose JSON is the json of the twin.
 type getter func(q *http.Request) (any, error)
-
-// view is what a template gets.
-type view struct {
-	Page     string // name of the template
-	Title    string
-	Name     string // of the thread in addresses, "" for none
-	Dir      string
-	Twin     string
-	Form     string // the form token
-	ReadOnly bool
-	Query    url.Values
-	Now      time.Time
-	Data     any
-}
 
 // show answers with a page, or its twin when the path ends in .json.
 func (p *Page) show(name string, get getter) http.HandlerFunc {
 	return func(rw http.ResponseWriter, q *http.Request) {
 		asJSON := strings.HasSuffix(q.URL.Path, ".json")
-		data, err := get(q)
+		var data any
+		err := checkQuery(q, name)
+		if err == nil {
+			data, err = get(q)
+		}
 		if err == nil && asJSON {
-			p.putJSON(rw, http.StatusOK, data)
+			p.putJSON(rw, q, http.StatusOK, data)
 			return
 		}
 		if err != nil && asJSON {
-			p.putJSON(rw, statusOf(err), problem{err.Error()})
+			p.putJSON(rw, q, statusOf(err), problem{err.Error()})
 			return
 		}
 		if err != nil {
@@ -152,12 +201,23 @@ func (p *Page) show(name string, get getter) http.HandlerFunc {
 	}
 }
 
+// checkQuery refuses a parameter that the page does not know: left out, it would change
+// what is shown.
+func checkQuery(q *http.Request, page string) error {
+	known := map[string][]string{"events": {"filter", "before", "limit", "explain"}, "event": {"plain"}, "dead": {"consumer", "filter", "all"},
+		"info": {"state", "name", "sort", "down"}, "consumer": {"id", "past"}, "runs": {"status"}, "session": {"id", "show"}, "search": {"q", "in"}}[page]
+	if text := similar.UnknownParameter(q.URL.Query(), known); text != "" {
+		return &Error{http.StatusBadRequest, text}
+	}
+	return nil
+}
+
 // problem is the JSON of an error.
 type problem struct {
 	Error string `json:"error"`
 }
 
-func (p *Page) putJSON(rw http.ResponseWriter, status int, data any) {
+func (p *Page) putJSON(rw http.ResponseWriter, q *http.Request, status int, data any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // as the verbs print it
@@ -166,37 +226,7 @@ func (p *Page) putJSON(rw http.ResponseWriter, status int, data any) {
 		status = http.StatusInternalServerError
 		_ = e.Encode(problem{"the answer cannot be written as JSON"}) // that can
 	}
-	rw.Header().Set("Content-Type", "application/json")
-	rw.WriteHeader(status)
-	_, _ = rw.Write(b.Bytes()) // who asked may be gone
-}
-
-// render writes a page as a whole, or, when that fails, only the error.
-func (p *Page) render(rw http.ResponseWriter, q *http.Request, status int, name string, data any) {
-	v := view{Page: name, Title: name, Name: q.PathValue("name"), Twin: twin(q.URL), Form: p.formToken(q), ReadOnly: p.readOnly(q),
-		Query: q.URL.Query(), Now: time.Now(), Data: data}
-	if t, err := p.named(v.Name); err == nil {
-		v.Dir, v.Title = t.Dir(), name+" of "+filepath.Base(t.Dir())
-	}
-	var b bytes.Buffer
-	if err := p.templates.ExecuteTemplate(&b, "page", v); err != nil {
-		p.refuse(rw, err)
-		return
-	}
-	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
-	rw.WriteHeader(status)
-	_, _ = rw.Write(b.Bytes())
-}
-
-func (p *Page) refuse(rw http.ResponseWriter, err error) {
-	var b bytes.Buffer
-	if terr := p.templates.ExecuteTemplate(&b, "refused", err.Error()); terr != nil {
-		http.Error(rw, err.Error(), statusOf(err))
-		return
-	}
-	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
-	rw.WriteHeader(statusOf(err))
-	_, _ = rw.Write(b.Bytes())
+	write(rw, q, status, "application/json", b.Bytes())
 }
 
 // twin is the address of the JSON of a page.
@@ -218,7 +248,7 @@ func (p *Page) named(name string) (Thread, error) {
 		switch {
 		case t.Dir() == name:
 			return t, nil
-		case filepath.Base(t.Dir()) != name:
+		case address.Base(t.Dir()) != name:
 		case found != nil:
 			return nil, &Error{http.StatusNotFound, "there are several threads of that name: give the whole path"}
 		default:
@@ -229,68 +259,4 @@ func (p *Page) named(name string) (Thread, error) {
 		return nil, &Error{http.StatusNotFound, "that thread is not served here"}
 	}
 	return found, nil
-}
-
-// functions are those of the templates.
-var functions = template.FuncMap{
-	"path": url.PathEscape,
-	"age":  Age,
-	"time": func(t time.Time) string {
-		if t.IsZero() {
-			return ""
-		}
-		return event.FormatTime(t)
-	},
-	"text": func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	},
-	"short": short,
-	"int": func(n *int64) string {
-		if n == nil {
-			return "not known"
-		}
-		return fmt.Sprint(*n)
-	},
-	"base": filepath.Base,
-	"rows": func(name string, rows []RunRow) any {
-		return struct {
-			Name string
-			Rows []RunRow
-		}{name, rows}
-	},
-}
-
-// shortBytes is how much of a text a row shows.
-const shortBytes = 160
-
-// short cuts a text for a row, at the end of a rune.
-func short(s string) string {
-	if len(s) <= shortBytes {
-		return s
-	}
-	return strings.ToValidUTF8(s[:shortBytes], "") + "…"
-}
-
-// Age is how long before now a time of an event was, "" for none.
-func Age(now time.Time, at *string) string {
-	if at == nil {
-		return ""
-	}
-	ms, ok := event.ParseTime(*at)
-	if !ok {
-		return *at
-	}
-	d := max(0, now.Sub(time.UnixMilli(ms)))
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
-	}
-	return fmt.Sprintf("%d d", int(d.Hours()/24))
 }

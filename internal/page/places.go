@@ -2,7 +2,7 @@ package page
 
 import "sync"
 
-// Places are those of streams: so many at once, and of them so many for one client, so
+// Places are the places of streams: that many at once, and of them a part for one client, so
 // that it keeps no other one out.
 type Places struct {
 	all, each int
@@ -26,7 +26,7 @@ const (
 )
 
 // Take takes a place for a client, "" for one of whom nothing is known and who has no
-// bound of its own.
+// separate bound.
 func (p *Places) Take(client string) (release func(), taken Taken) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"thread/engine"
 	"thread/history"
+	"thread/internal/address"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
 )
@@ -24,33 +26,78 @@ const (
 // RunRow is a recorded run.
 type RunRow struct{ history.RunRow }
 
-// MarshalJSON is the row in the form of docs/JSON.md.
+// MarshalJSON is the row in the form of docs/reference/json.md.
 func (r RunRow) MarshalJSON() ([]byte, error) { return history.AppendJSON(nil, &r.RunRow) }
-
-// Took is how long it took.
-func (r RunRow) Took() string {
-	if r.StartedAt.IsZero() || r.EndedAt.IsZero() {
-		return ""
-	}
-	return r.Duration(r.EndedAt).Round(time.Millisecond).String()
-}
 
 // StepRow is a step of one.
 type StepRow struct{ history.StepRow }
 
-// MarshalJSON is the row in the form of docs/JSON.md.
+// MarshalJSON is the row in the form of docs/reference/json.md.
 func (r StepRow) MarshalJSON() ([]byte, error) { return history.AppendJSON(nil, &r.StepRow) }
 
 // ToolRow is a tool call of one.
 type ToolRow struct{ history.ToolCallRow }
 
-// MarshalJSON is the row in the form of docs/JSON.md.
+// MarshalJSON is the row in the form of docs/reference/json.md.
 func (r ToolRow) MarshalJSON() ([]byte, error) { return history.AppendJSON(nil, &r.ToolCallRow) }
+
+// State is the run's state on the pages.
+func (r RunRow) State() State {
+	switch r.Status {
+	case history.Queued, history.Waiting:
+		return Queued
+	case history.Failed, history.TimedOut:
+		return Failed
+	case history.Cancelled:
+		return Paused
+	case history.Completed:
+		return OK
+	}
+	return Running
+}
+
+// Ended reports whether it has an end.
+func (r RunRow) Ended() bool { return r.RunRow.Ended() }
+
+// Word is the state in a word.
+func (r RunRow) Word() string {
+	if r.Status == history.Completed {
+		return "OK"
+	}
+	return strings.ReplaceAll(r.Status, "_", " ")
+}
+
+// Length is how long it took, or takes so far.
+func (r RunRow) Length() string {
+	if r.StartedAt.IsZero() {
+		return "–"
+	}
+	return took(r.Duration(time.Now()))
+}
+
+// Events are those that the run of a handler has acked, "" for none.
+func (r RunRow) Events() string {
+	h, ok := history.HandlerOf(&r.RunRow)
+	switch {
+	case !ok || h.AckedTo <= h.AckedFrom:
+		return ""
+	case h.AckedTo == h.AckedFrom+1:
+		return fmt.Sprint(h.AckedTo)
+	}
+	return fmt.Sprintf("%d–%d", h.AckedFrom+1, h.AckedTo)
+}
+
+// Handler reports whether it is the run of a handler.
+func (r RunRow) Handler() bool {
+	_, ok := history.HandlerOf(&r.RunRow)
+	return ok
+}
 
 // Runs is what runs now, and the newest recorded runs.
 type Runs struct {
 	Active   []Run    `json:"active"`
 	Recorded []RunRow `json:"recorded"`
+	More     bool     `json:"-"`
 }
 
 // open opens the history of a thread, nil for none. As for thread runs, the runs of
@@ -61,8 +108,8 @@ func (p *Page) open(ctx context.Context, t Thread) (*history.History, error) {
 		_, err := os.Stat(path)
 		return err == nil
 	}
-	take := !p.opts.ReadOnly && there(dispatch.EndedDir(t.Dir()))
-	if !take && !there(filepath.Join(t.Dir(), history.Dir, "events.db")) {
+	take := !p.opts.ReadOnly && there(dispatch.EndedDir(t.Engine().Dir()))
+	if !take && !address.IsURL(t.Dir()) && !there(filepath.Join(t.Dir(), history.Dir, "events.db")) {
 		return nil, nil
 	}
 	h, err := history.Open(ctx, t.Dir(), history.LeaveRuns(), history.WithEngine(dispatch.OwnFile(t.Dir())))
@@ -78,7 +125,7 @@ func (p *Page) open(ctx context.Context, t Thread) (*history.History, error) {
 	return h, nil
 }
 
-// runs are those of a thread.
+// runs are the runs of a thread.
 func (p *Page) runs(q *http.Request) (any, error) {
 	t, err := p.named(q.PathValue("name"))
 	if err != nil {
@@ -93,7 +140,7 @@ func (p *Page) runs(q *http.Request) (any, error) {
 		return list, err
 	}
 	defer h.Close()
-	for r, err := range h.Runs(q.Context(), history.Query{Limit: shownRuns}) {
+	for r, err := range h.Runs(q.Context(), history.Query{Status: q.FormValue("status"), Limit: shownRuns}) {
 		if err != nil {
 			return nil, err
 		}
@@ -109,6 +156,20 @@ type OneRun struct {
 	Steps    []StepRow             `json:"steps"`
 	Tools    []ToolRow             `json:"tool_calls"`
 	Children []RunRow              `json:"children"`
+
+	Bars      []Bar                 `json:"-"`
+	Ticks     []string              `json:"-"`
+	Calls     int                   `json:"-"` // of models
+	ToolsBad  int                   `json:"-"`
+	Usage     Usage                 `json:"-"`
+	Session   history.SessionRow    `json:"-"`
+	Queued    time.Time             `json:"-"`
+	Waited    string                `json:"-"`
+	Recovery  history.Recovery      `json:"-"`
+	Wait      *history.Wait         `json:"-"` // of a run that waits
+	Hold      string                `json:"-"` // what holds a queued run, "" for nothing
+	Event     int64                 `json:"-"` // that triggered it, 0: none
+	Artifacts []history.ArtifactRow `json:"-"`
 }
 
 // run is one of them.
@@ -154,10 +215,11 @@ func (p *Page) run(q *http.Request) (any, error) {
 		}
 		one.Children = append(one.Children, RunRow{r})
 	}
+	one.dress(ctx, h)
 	return one, nil
 }
 
-// schedules are what is planned, as thread schedule list shows it, but for the
+// schedules are what is planned, as thread schedule list shows it, except for the
 // delayed events after the first hundred.
 func (p *Page) schedules(q *http.Request) (any, error) {
 	t, err := p.named(q.PathValue("name"))

@@ -2,87 +2,36 @@ package page
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
+	"strconv"
+	"strings"
+	"time"
 )
 
-// maxSessions bounds how many browsers may be logged in; the oldest goes.
-const maxSessions = 100
-
-// sessions are the browsers that have logged in. They end with the process.
-type sessions struct {
-	cookie string // its name: cookies of a host are for all of its ports
-	secret []byte
-
-	mu   sync.Mutex
-	list []session
-	once string // the key of the one-time address, "" when it was used
-}
-
-// session is a browser that has logged in.
-type session struct {
-	id  string
-	key string // of who it is, see Options.LogIn; "" by the one-time address
-}
-
-func newSessions() *sessions {
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // never fails
-	return &sessions{cookie: "thread_" + rand.Text()[:8], secret: secret}
-}
-
-// OneTime returns the path of an address that logs a browser in, once. It takes the
-// place of the one before.
+// OneTime returns the path of an address that logs a browser in, once and within ten
+// minutes. It takes the place of the one before.
 func (p *Page) OneTime() string {
 	s := p.sessions
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.once = rand.Text() + rand.Text()
+	s.once, s.until = rand.Text()+rand.Text(), time.Now().Add(printedTime)
 	return "/open?key=" + s.once
 }
 
-// take reports whether key is that of the one-time address, which then is used.
+// take reports whether key is the key of the one-time address, which then is used.
 func (s *sessions) take(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ok := s.once != "" && subtle.ConstantTimeCompare([]byte(key), []byte(s.once)) == 1
+	ok := s.once != "" && time.Now().Before(s.until) && subtle.ConstantTimeCompare([]byte(key), []byte(s.once)) == 1
 	if ok {
 		s.once = ""
 	}
 	return ok
-}
-
-// of returns the session of a request, one without an id for none.
-func (s *sessions) of(q *http.Request) session {
-	c, err := q.Cookie(s.cookie)
-	if err != nil {
-		return session{}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := slices.IndexFunc(s.list, func(one session) bool { return one.id == c.Value }); i >= 0 {
-		return s.list[i]
-	}
-	return session{}
-}
-
-// begin makes a session, and the cookie for it.
-func (s *sessions) begin(rw http.ResponseWriter, q *http.Request, key string) {
-	id := rand.Text() + rand.Text()
-	s.mu.Lock()
-	if len(s.list) >= maxSessions {
-		s.list = s.list[1:]
-	}
-	s.list = append(s.list, session{id, key})
-	s.mu.Unlock()
-	http.SetCookie(rw, &http.Cookie{Name: s.cookie, Value: id, Path: "/", HttpOnly: true, Secure: q.TLS != nil, SameSite: http.SameSiteStrictMode})
 }
 
 // Known reports whether a request comes from a browser that has logged in,
@@ -92,17 +41,27 @@ func (p *Page) Known(q *http.Request) bool {
 	return ok
 }
 
-// logged reports whether a request comes from such a browser, and whether that may change
+// logged reports whether a request comes from that browser, and whether that may change
 // something.
 func (p *Page) logged(q *http.Request) (changes, ok bool) {
 	s := p.sessions.of(q)
 	switch {
 	case s.id == "":
 		return false, false
-	case s.key == "":
-		return true, true
+	case strings.HasPrefix(s.key, printedKey):
+		return true, s.key == p.printed()
 	}
 	return p.opts.Known(s.key)
+}
+
+// printedKey begins the key of a browser that logged in by the one-time address.
+const printedKey = "printed:"
+
+func (p *Page) printed() string {
+	if p.opts.Printed == nil {
+		return printedKey
+	}
+	return printedKey + p.opts.Printed()
 }
 
 type changesKey struct{}
@@ -114,9 +73,10 @@ func (p *Page) readOnly(q *http.Request) bool {
 
 // formToken is what the forms of a page carry: no other site knows it.
 func (p *Page) formToken(q *http.Request) string {
-	mac := hmac.New(sha256.New, p.sessions.secret)
-	mac.Write([]byte(p.sessions.of(q).id))
-	return hex.EncodeToString(mac.Sum(nil))
+	id := p.sessions.of(q).id
+	p.sessions.mu.Lock()
+	defer p.sessions.mu.Unlock()
+	return p.sessions.sign("form of " + id)
 }
 
 // Public reports whether a path has nothing of any thread, so that it is for everybody.
@@ -155,7 +115,7 @@ func (p *Page) ServeHTTP(rw http.ResponseWriter, q *http.Request, changes bool) 
 			p.refuse(rw, &Error{http.StatusBadRequest, "the form cannot be read"})
 			return
 		}
-		if !sameOrigin(q) {
+		if !p.sameOrigin(q) {
 			p.refuse(rw, &Error{http.StatusForbidden, "a page of another site must not ask that"})
 			return
 		}
@@ -169,25 +129,35 @@ func (p *Page) ServeHTTP(rw http.ResponseWriter, q *http.Request, changes bool) 
 }
 
 // sameOrigin reports whether a browser says that one of our own pages sends q.
-func sameOrigin(q *http.Request) bool {
+func (p *Page) sameOrigin(q *http.Request) bool {
 	if site := q.Header.Get("Sec-Fetch-Site"); site != "" {
 		return site == "same-origin"
 	}
-	origin, err := url.Parse(q.Header.Get("Origin"))
+	from := q.Header.Get("Origin")
+	if p.opts.Origin != "" && from == p.opts.Origin {
+		return true
+	}
+	origin, err := url.Parse(from)
 	return err == nil && origin.Host != "" && origin.Host == q.Host
 }
 
 // enter logs a browser in: by the one-time address, or by the token in a form.
 func (p *Page) enter(rw http.ResponseWriter, q *http.Request) {
-	key := ""
+	key, pause := "", time.Duration(0)
 	if q.URL.Path == "/login" && q.Method == http.MethodPost {
-		key = p.opts.LogIn(q.PostFormValue("token"))
+		key, pause = p.opts.LogIn(q, q.PostFormValue("token"))
 	}
 	switch {
 	case q.URL.Path == "/open" && q.Method == http.MethodGet && p.sessions.take(q.FormValue("key")):
+		key = p.printed()
 	case key != "":
 	case q.Method == http.MethodGet && q.URL.Path == "/open":
-		p.Ask(rw, "That address was used before, or is not the latest.")
+		p.Ask(rw, "That address was used before, is older than ten minutes, or is not the latest.")
+		return
+	case pause > 0:
+		seconds := strconv.Itoa(int(math.Ceil(pause.Seconds())))
+		rw.Header().Set("Retry-After", seconds)
+		p.answer(rw, http.StatusTooManyRequests, "login", "Too many wrong tokens. Wait "+seconds+" s.")
 		return
 	case q.Method == http.MethodPost:
 		p.Ask(rw, "That is not the token.")
@@ -196,7 +166,7 @@ func (p *Page) enter(rw http.ResponseWriter, q *http.Request) {
 		p.Ask(rw, "")
 		return
 	}
-	p.sessions.begin(rw, q, key)
+	p.sessions.begin(rw, key, q.TLS != nil || p.opts.Secure != nil && p.opts.Secure(q))
 	// No redirection: one that another program began would come without the cookie.
 	p.answer(rw, http.StatusOK, "entered", nil)
 }
@@ -210,5 +180,5 @@ func (p *Page) Ask(rw http.ResponseWriter, why string) {
 func (p *Page) answer(rw http.ResponseWriter, status int, name string, data any) {
 	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
 	rw.WriteHeader(status)
-	_ = p.templates.ExecuteTemplate(rw, name, data) // who asked may be gone
+	_ = p.execute(rw, name, data) // who asked may be gone
 }

@@ -2,8 +2,7 @@ package page
 
 import (
 	"context"
-	"fmt"
-	"net/http"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,20 +10,27 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/address"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
+	"thread/internal/watch"
 )
 
 const (
-	// patience is how long a page waits for counts that are not known yet, or not any
-	// more. It then shows those from before.
+	// patience is how long a page waits for what is not known yet, or not any more. It then
+	// shows what was known before, and the rest follows as patches.
 	patience = 40 * time.Millisecond
-	// countTime bounds the counting in one thread, which may have to read its events. It is
-	// that of thread info.
-	countTime = time.Second
+	// quickTime bounds the counting of a look, and dearTime the counting of the second one, which
+	// no page waits for.
+	quickTime = 40 * time.Millisecond
+	dearTime  = 5 * time.Second
+	// dearPause is how many times as long as a dear count has taken it is left alone.
+	dearPause = 4
 	// fresh is how old the last write must be to tell it from a later one by its time:
 	// file systems count in ticks, the coarsest in 2 s.
 	fresh = 2 * time.Second
+	// statusTime is how long the states of handlers are believed that no write goes with.
+	statusTime = 5 * time.Second
 )
 
 // summary is what is known of a thread.
@@ -33,117 +39,36 @@ type summary struct {
 	of     []jsonform.ConsumerState
 	newest string // created_at of the newest event, "" when there is none
 	err    error
-	at     time.Time // zero: it was never looked at
-	// What the database looked like before.
+	read   time.Time // when info was read; zero: it was not
+	at     time.Time // of the last look; zero: there was none
+	status time.Time // when the states of the handlers were read
+	late   bool      // its counts took longer than quickTime: no look waits for them
+	owed   bool      // they are to be made again
+	lateAt time.Time // when that may be
+	dearAt time.Time // when the rest may be counted again
+	past   past
+	dead   map[string]deadKinds
+	failed []RunRow // recorded runs that have failed and are not tried again
+	// What the files looked like before.
+	database, run, records stamp
+	version                int64 // of Thread.Version at the last look
+}
+
+// stamp tells whether a file was written.
+type stamp struct {
 	modified time.Time
 	size     int64
 }
 
-// summaries remembers a summary for each thread, for as long as its database is not
-// written. One goroutine at a time looks, whoever asks.
-type summaries struct {
-	host Host
-
-	mu      sync.Mutex
-	known   map[string]*summary
-	looking chan struct{} // closed when the look is over, nil when there is none
+// stampOf returns the stamp of a thread directory.
+func stampOf(dir string) (stamp, error) {
+	at, size, err := watch.Written(dir)
+	return stamp{at, size}, err
 }
 
-func newSummaries(host Host) *summaries {
-	return &summaries{host: host, known: map[string]*summary{}}
-}
-
-// get returns what is known of these threads, in their order, after waiting for at
-// most patience. One that is not known yet has no time.
-func (s *summaries) get(list []Thread) []summary {
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	s.wait(deadline.C, list)
-	out := make([]summary, len(list))
-	s.mu.Lock()
-	for i, t := range list {
-		if k := s.known[t.Dir()]; k != nil {
-			out[i] = *k
-		}
-	}
-	s.mu.Unlock()
-	if len(list) != 1 {
-		return out
-	}
-	out[0].of = withHandlers(list[0].Engine(), out[0].of)
-	return out
-}
-
-// withHandlers adds what changes without a write. Others may have the same slice.
-func withHandlers(t *engine.Thread, of []jsonform.ConsumerState) []jsonform.ConsumerState {
-	of = slices.Clone(of)
-	for i := range of {
-		of[i].Handler, _ = dispatch.Status(t, of[i].Consumer) // without it: as not running
-	}
-	return of
-}
-
-// wait starts a look at what has changed and waits for its end. When another one is
-// under way it waits for that, and starts its own.
-func (s *summaries) wait(deadline <-chan time.Time, list []Thread) {
-	for {
-		s.mu.Lock()
-		over := s.looking
-		mine := over == nil
-		if mine {
-			over = make(chan struct{})
-			s.looking = over
-			go s.look(list, over)
-		}
-		s.mu.Unlock()
-		select {
-		case <-over:
-			if mine {
-				return
-			}
-		case <-deadline:
-			return
-		}
-	}
-}
-
-func (s *summaries) look(list []Thread, over chan struct{}) {
-	defer func() {
-		s.mu.Lock()
-		s.looking = nil
-		s.mu.Unlock()
-		close(over)
-	}()
-	for _, t := range list {
-		select {
-		case <-s.host.Done():
-			return
-		default:
-		}
-		s.lookAt(t.Dir(), t.Engine())
-	}
-	if len(list) > 1 {
-		s.forget(list)
-	}
-}
-
-// lookAt counts anew in a thread whose database was written since.
-func (s *summaries) lookAt(dir string, t *engine.Thread) {
-	file, err := os.Stat(filepath.Join(dir, "events.db"))
-	s.mu.Lock()
-	k := s.known[dir]
-	s.mu.Unlock()
-	if err == nil && k != nil && k.err == nil && k.modified.Equal(file.ModTime()) && k.size == file.Size() && k.at.Sub(k.modified) > fresh && k.counted() {
-		return
-	}
-	n := &summary{at: time.Now(), err: err}
-	if err == nil {
-		n.modified, n.size = file.ModTime(), file.Size()
-		n.count(t)
-	}
-	s.mu.Lock()
-	s.known[dir] = n
-	s.mu.Unlock()
+// same reports whether nothing was written since, at the time of a look.
+func (s stamp) same(now stamp, at time.Time) bool {
+	return s == now && at.Sub(s.modified) > fresh
 }
 
 // counted reports whether every count is known.
@@ -151,26 +76,365 @@ func (k *summary) counted() bool {
 	return !slices.ContainsFunc(k.of, func(c jsonform.ConsumerState) bool { return c.PendingErr != nil && c.FilterErr == nil })
 }
 
-func (k *summary) count(t *engine.Thread) {
-	ctx, cancel := context.WithTimeout(context.Background(), countTime)
-	defer cancel()
-	if k.info, k.err = t.Info(ctx); k.err != nil {
-		return
+// summaries remembers a summary for each thread. Looks are made by one goroutine, one
+// after the other, counts that no look waits for by another, and dear ones by a third: no
+// page waits longer than patience.
+type summaries struct {
+	done  <-chan struct{} // closed when the process ends
+	alone bool            // nothing is counted in the background
+	// failures returns the recorded runs of a thread that have failed for good; nil: not asked.
+	failures func(ctx context.Context, dir string) []RunRow
+
+	mu      sync.Mutex
+	known   map[string]*summary
+	todo    []Thread // to be looked at
+	looking bool
+	late    background      // counts that no look waits for, and the past
+	dear    background      // dear counts
+	seen    chan struct{}   // closed after each look
+	aside   map[string]bool // URLs of the threads that are being looked at
+	waited  bool            // a page has not waited for the end of its looks
+	news    chan struct{}   // closed when something is known that a page had not waited for
+}
+
+func newSummaries(done <-chan struct{}) *summaries {
+	return &summaries{done: done, known: map[string]*summary{}, aside: map[string]bool{}, seen: make(chan struct{}), news: make(chan struct{})}
+}
+
+// changed is closed when something is known that pages have not waited for.
+func (s *summaries) changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.news
+}
+
+// tell closes that channel, and makes the next. s.mu is held.
+func tell(news *chan struct{}) {
+	close(*news)
+	*news = make(chan struct{})
+}
+
+// peek returns what is known of a thread, without a look.
+func (s *summaries) peek(dir string) summary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.known[dir]; k != nil {
+		return *k
 	}
-	if k.newest, k.err = newest(ctx, t, k.info.Newest); k.err != nil {
-		return
-	}
-	names := make([]string, len(k.info.Subscriptions))
-	for i := range names {
-		names[i] = k.info.Subscriptions[i].Consumer
-	}
-	for i, b := range t.Backlogs(ctx, names) {
-		c := jsonform.ConsumerState{ConsumerInfo: k.info.Subscriptions[i], Pending: b.Count, Oldest: b.Oldest, PendingErr: b.Err}
-		if c.FilterErr != nil {
-			c.PendingErr = c.FilterErr
+	return summary{}
+}
+
+// get returns what is known of these threads after a look at each, or after patience.
+// One that is not known yet has no time.
+func (s *summaries) get(list []Thread) []summary {
+	begin := time.Now()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	s.ask(list)
+	for waiting := true; waiting; {
+		seen, over := s.looked(list, begin)
+		if over {
+			break
 		}
-		k.of = append(k.of, c)
+		select {
+		case <-seen:
+		case <-deadline.C:
+			waiting = false
+			s.mu.Lock()
+			s.waited = s.looking || len(s.aside) > 0
+			s.mu.Unlock()
+		case <-s.done:
+			waiting = false
+		}
 	}
+	out := make([]summary, len(list))
+	for i, t := range list {
+		out[i] = s.peek(t.Dir())
+	}
+	return out
+}
+
+// looked reports whether all of these threads were looked at since; until then, seen is
+// closed after the next look.
+func (s *summaries) looked(list []Thread, since time.Time) (seen <-chan struct{}, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen, !slices.ContainsFunc(list, func(t Thread) bool {
+		k := s.known[t.Dir()]
+		return k == nil || k.at.Before(since)
+	})
+}
+
+// ask has threads looked at, the threads of the last call first.
+func (s *summaries) ask(list []Thread) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := map[string]bool{}
+	for _, t := range list {
+		asked[t.Dir()] = true
+	}
+	rest := slices.DeleteFunc(s.todo, func(t Thread) bool { return asked[t.Dir()] })
+	s.todo = append(slices.Clone(list), rest...)
+	if !s.looking && len(s.todo) > 0 {
+		s.looking = true
+		go s.look()
+	}
+}
+
+// look looks at what was asked for until nothing is left.
+func (s *summaries) look() {
+	for {
+		s.mu.Lock()
+		if s.looking = len(s.todo) > 0 && !s.ended(); !s.looking {
+			s.lookedAll()
+			s.mu.Unlock()
+			return
+		}
+		t := s.todo[0]
+		s.todo = s.todo[1:]
+		if address.IsURL(t.Dir()) {
+			s.lookAside(t)
+			s.mu.Unlock()
+			continue
+		}
+		s.mu.Unlock()
+		s.lookAt(t.Dir(), t.Engine())
+		s.mu.Lock()
+		s.follow(t, s.known[t.Dir()])
+		tell(&s.seen)
+		s.mu.Unlock()
+	}
+}
+
+// lookedAll tells the pages that have not waited for the end of the looks. s.mu is held.
+func (s *summaries) lookedAll() {
+	if s.waited && !s.looking && len(s.aside) == 0 {
+		s.waited = false
+		tell(&s.news)
+	}
+}
+
+// lookAside looks at a thread on a server, which may take its time to answer. s.mu is held.
+func (s *summaries) lookAside(t Thread) {
+	if s.aside[t.Dir()] {
+		return
+	}
+	s.aside[t.Dir()] = true
+	go func() {
+		s.lookAtURL(t.Dir(), t.Engine(), t.Version())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.aside, t.Dir())
+		s.follow(t, s.known[t.Dir()])
+		tell(&s.seen)
+		s.lookedAll()
+	}()
+}
+
+// lookAtURL looks at a thread on a server, if its version is another one or not known.
+func (s *summaries) lookAtURL(url string, t *engine.Thread, version int64) {
+	begin := time.Now()
+	n := s.peek(url)
+	if n.err == nil && version != 0 && n.version == version {
+		s.update(url, func(k *summary) { k.at = begin })
+		return
+	}
+	err := s.readAgain(url, t, begin)
+	if err == nil && !n.late {
+		s.countQuickly(url, t)
+	}
+	if s.failures != nil && err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), dearTime)
+		n.failed = s.failures(ctx, url)
+		cancel()
+	}
+	past := n.past
+	if k := s.peek(url); err == nil && !k.late {
+		past = n.past.with(t, &k, begin)
+	}
+	s.update(url, func(k *summary) {
+		if !k.late {
+			k.past = past
+		}
+		k.owed = k.owed || n.late && err == nil
+		k.err, k.failed, k.at, k.version = err, n.failed, begin, version
+	})
+}
+
+func (s *summaries) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// lookAt looks at a thread, and counts again if its database was written since. Counts that
+// took long before are left to follow.
+func (s *summaries) lookAt(dir string, t *engine.Thread) {
+	n := s.peek(dir) // its slices are not changed
+	begin := time.Now()
+	database, err := stampOf(dir)
+	run := stamp{}
+	if info, err := os.Stat(filepath.Join(dir, "run")); err == nil {
+		run = stamp{info.ModTime(), info.Size()}
+	}
+	records, _ := stampOf(filepath.Join(dir, "history"))
+	written := err != nil || n.at.IsZero() || n.err != nil || !n.database.same(database, n.at)
+	if written && err == nil {
+		err = s.readAgain(dir, t, begin)
+	}
+	if err == nil && (written || !n.run.same(run, n.at) || begin.Sub(n.status) > statusTime) {
+		of := withHandlers(t, s.peek(dir).of)
+		s.update(dir, func(k *summary) { k.setHandlers(of, begin) })
+	}
+	late := n.late && !s.alone
+	if err == nil && written {
+		ctx, cancel := context.WithTimeout(context.Background(), quickTime)
+		n.dead = kindsOf(ctx, t, s.peek(dir).of, n.dead)
+		cancel()
+	}
+	if err == nil && written && !late {
+		s.countQuickly(dir, t)
+	}
+	if s.failures != nil && (records != stamp{}) && !n.records.same(records, n.at) {
+		ctx, cancel := context.WithTimeout(context.Background(), quickTime)
+		n.failed = s.failures(ctx, dir)
+		cancel()
+	}
+	past := n.past
+	if k := s.peek(dir); err == nil && !k.late {
+		past = n.past.with(t, &k, begin)
+	}
+	s.update(dir, func(k *summary) {
+		if !k.late {
+			k.past = past
+		}
+		k.owed = k.owed || written && late
+		k.err, k.dead, k.failed, k.at, k.database, k.run, k.records = err, n.dead, n.failed, begin, database, run, records
+	})
+}
+
+// update changes what is known of a thread. What peek has returned stays as it is.
+func (s *summaries) update(dir string, change func(k *summary)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := summary{}
+	if k := s.known[dir]; k != nil {
+		n = *k
+	}
+	n.of = slices.Clone(n.of)
+	change(&n)
+	s.known[dir] = &n
+}
+
+// errNotCounted is the error of a count that was not begun.
+var errNotCounted = errors.New("not counted yet")
+
+// readAgain reads what need not be counted. Counts stay as they were.
+func (s *summaries) readAgain(dir string, t *engine.Thread, now time.Time) error {
+	ctx, cancel := context.WithTimeout(context.Background(), dearTime)
+	defer cancel()
+	info, err := t.Info(ctx)
+	if err != nil {
+		return err
+	}
+	at, err := newest(ctx, t, info.Newest)
+	if err != nil {
+		return err
+	}
+	s.update(dir, func(k *summary) {
+		before := byName(k.of)
+		k.info, k.newest, k.read = info, at, now
+		k.of = make([]jsonform.ConsumerState, len(info.Subscriptions))
+		for i := range k.of {
+			c := &k.of[i]
+			c.ConsumerInfo, c.PendingErr = info.Subscriptions[i], errNotCounted
+			if b := before[c.Consumer]; b != nil {
+				c.Pending, c.Oldest, c.CountedAt, c.PendingErr = b.Pending, b.Oldest, b.CountedAt, b.PendingErr
+				c.Handler, c.LastOutput = b.Handler, b.LastOutput
+			}
+			if c.FilterErr != nil {
+				c.PendingErr = c.FilterErr
+			}
+		}
+	})
+	return nil
+}
+
+func byName(of []jsonform.ConsumerState) map[string]*jsonform.ConsumerState {
+	m := make(map[string]*jsonform.ConsumerState, len(of))
+	for i := range of {
+		m[of[i].Consumer] = &of[i]
+	}
+	return m
+}
+
+func (k *summary) setHandlers(of []jsonform.ConsumerState, now time.Time) {
+	by := byName(of)
+	for i := range k.of {
+		if b := by[k.of[i].Consumer]; b != nil {
+			k.of[i].Handler, k.of[i].LastOutput = b.Handler, b.LastOutput
+		}
+	}
+	k.status = now
+}
+
+func (k *summary) setCounts(of []jsonform.ConsumerState) {
+	by := byName(of)
+	for i := range k.of {
+		if b := by[k.of[i].Consumer]; b != nil {
+			k.of[i].Pending, k.of[i].Oldest, k.of[i].CountedAt, k.of[i].PendingErr = b.Pending, b.Oldest, b.CountedAt, b.PendingErr
+		}
+	}
+}
+
+// countQuickly counts what is quick to count; what is not keeps its last count.
+func (s *summaries) countQuickly(dir string, t *engine.Thread) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), quickTime)
+	defer cancel()
+	s.update(dir, func(k *summary) { k.owed = false })
+	of := slices.Clone(s.peek(dir).of)
+	countIn(ctx, t, of)
+	s.update(dir, func(k *summary) {
+		k.setCounts(of)
+		k.late, k.lateAt = ctx.Err() != nil, time.Now().Add(dearPause*time.Since(begin))
+	})
+}
+
+// countIn counts for consumers, and keeps the last counts of those that take too long.
+func countIn(ctx context.Context, t *engine.Thread, of []jsonform.ConsumerState) {
+	names := make([]string, len(of))
+	for i := range names {
+		names[i] = of[i].Consumer
+	}
+	now := time.Now()
+	for i, b := range t.Backlogs(ctx, names) {
+		c := &of[i]
+		switch c.PendingErr = b.Err; {
+		case c.FilterErr != nil:
+			c.PendingErr = c.FilterErr
+		case b.Err == nil:
+			c.Pending, c.Oldest, c.CountedAt = b.Count, b.Oldest, now
+		case !b.At.IsZero():
+			c.Pending, c.Oldest, c.CountedAt = b.Count, b.Oldest, b.At
+		}
+	}
+}
+
+// withHandlers adds what changes without a write. Others may have the same slice.
+func withHandlers(t *engine.Thread, of []jsonform.ConsumerState) []jsonform.ConsumerState {
+	of = slices.Clone(of)
+	for i := range of {
+		c := &of[i]
+		c.Handler, _ = dispatch.Status(t, c.Consumer) // without it: as not running
+		if c.LastOutput = ""; c.Handler.Failures > 0 || c.Handler.Stalled {
+			c.LastOutput = lastLine(dispatch.OutputPath(t.Dir(), c.Consumer))
+		}
+	}
+	return of
 }
 
 // newest returns when the newest event was made.
@@ -194,144 +458,4 @@ func (s *summaries) forget(list []Thread) {
 			delete(s.known, dir)
 		}
 	}
-}
-
-// Row is a thread in the map.
-type Row struct {
-	Name    string  `json:"name"`
-	Dir     string  `json:"thread"`
-	Stored  *int64  `json:"stored_count"`  // null: not known yet
-	Pending *int64  `json:"pending_count"` // of all consumers; null: not known
-	Oldest  *string `json:"oldest_pending_at"`
-	Running int     `json:"running_count"`
-	Dead    int64   `json:"dead_count"`
-	Paused  int     `json:"paused_count"`
-	Error   string  `json:"error,omitempty"`
-	Failing int     `json:"-"` // consumers that do not get on
-}
-
-// Map is the first page.
-type Map struct {
-	Wrong   string `json:"summary"` // one sentence about what is wrong
-	Right   bool   `json:"ok"`
-	Threads []Row  `json:"threads"`
-}
-
-// threads is the map.
-func (p *Page) threads(*http.Request) (any, error) {
-	all := p.host.Threads()
-	bases := map[string]int{}
-	for _, t := range all {
-		bases[filepath.Base(t.Dir())]++
-	}
-	m := Map{Threads: make([]Row, len(all))}
-	for i, k := range p.summaries.get(all) {
-		r := &m.Threads[i]
-		r.Dir, r.Name = all[i].Dir(), filepath.Base(all[i].Dir())
-		if bases[r.Name] > 1 {
-			r.Name = r.Dir
-		}
-		r.fill(&k, all[i].Runs())
-	}
-	m.Wrong, m.Right = Wrong(m.Threads)
-	return m, nil
-}
-
-func (r *Row) fill(k *summary, runs []Run) {
-	for i := range runs {
-		if runs[i].State == "running" && runs[i].Event == 0 {
-			r.Running++
-		}
-	}
-	if k.err != nil {
-		r.Error = k.err.Error()
-		return
-	}
-	if k.at.IsZero() {
-		return
-	}
-	r.Stored, r.Pending = &k.info.Stored, new(int64)
-	for i := range k.of {
-		c := &k.of[i]
-		r.Dead += c.Dead
-		if c.Trouble() != "" {
-			r.Failing++
-		}
-		if c.Paused {
-			r.Paused++
-		}
-		if c.PendingErr != nil {
-			r.Pending, r.Oldest = nil, nil
-			break
-		}
-		*r.Pending += c.Pending
-		if c.Oldest != "" && (r.Oldest == nil || c.Oldest < *r.Oldest) {
-			r.Oldest = &c.Oldest
-		}
-	}
-}
-
-// Wrong is one sentence about the worst, and whether that is nothing.
-func Wrong(rows []Row) (string, bool) {
-	var broken, dead, failing, paused, unknown int
-	var letters int64
-	for i := range rows {
-		r := &rows[i]
-		switch {
-		case r.Error != "":
-			broken++
-		case r.Stored == nil:
-			unknown++
-		}
-		if r.Dead > 0 {
-			dead, letters = dead+1, letters+r.Dead
-		}
-		failing += r.Failing
-		paused += r.Paused
-	}
-	switch {
-	case broken > 0:
-		return fmt.Sprintf("%s cannot be read.", many(int64(broken), "thread", "threads")), false
-	case letters > 0:
-		return fmt.Sprintf("%s in %s.", many(letters, "dead letter", "dead letters"), many(int64(dead), "thread", "threads")), false
-	case failing > 0:
-		return fmt.Sprintf("%s failing.", many(int64(failing), "consumer is", "consumers are")), false
-	case paused > 0:
-		return fmt.Sprintf("Nothing is wrong; %s paused.", many(int64(paused), "consumer is", "consumers are")), true
-	case unknown > 0:
-		return fmt.Sprintf("%s not looked at yet.", many(int64(unknown), "thread is", "threads are")), true
-	}
-	return "Nothing is wrong.", true
-}
-
-func many(n int64, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
-}
-
-// lanes are those of the process.
-func (p *Page) lanes(*http.Request) (any, error) {
-	list := p.host.Lanes()
-	if list == nil {
-		list = []Lane{}
-	}
-	return list, nil
-}
-
-// info is what thread info shows.
-func (p *Page) info(q *http.Request) (any, error) {
-	t, err := p.named(q.PathValue("name"))
-	if err != nil {
-		return nil, err
-	}
-	k := p.summaries.get([]Thread{t})[0]
-	switch {
-	case k.err != nil:
-		return nil, k.err
-	case k.at.IsZero():
-		return nil, &Error{http.StatusServiceUnavailable, "this thread is being counted: ask again in a moment"}
-	}
-	return jsonform.NewInfo(&k.info, k.of), nil
 }

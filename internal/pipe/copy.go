@@ -12,14 +12,14 @@ import (
 // grants up to 1 MiB.
 const most = 1 << 20
 
-// Copy is the copying of a pipe to a writer, which goes on until the pipe ends. A
-// writer that fails is written to no more; reading goes on, or whoever prints would
+// Copy is the copying of a pipe to a writer, which continues until the pipe ends. A
+// writer that fails is written to no more; reading continues, or the process that prints would
 // stop at a full pipe.
 type Copy struct {
 	reader *os.File
 	to     io.Writer
 	buf    []byte
-	ended  atomic.Bool   // the pipe has: nobody can print into it
+	ended  atomic.Bool   // the pipe has: no process can print into it
 	copied chan struct{} // closed when the copying stops
 }
 
@@ -59,13 +59,16 @@ func (c *Copy) CatchUp() {
 	}
 }
 
+// Stop is CatchUp that leaves the pipe to another reader. CatchUp continues.
+func (c *Copy) Stop() { c.stop() }
+
 // Close is CatchUp, and the end of the copying. What is printed later gets SIGPIPE.
 func (c *Copy) Close() {
 	c.stop()
 	c.reader.Close()
 }
 
-// Ended reports whether nobody is left who has the pipe open, after CatchUp or Close.
+// Ended reports whether no process is left that has the pipe open, after CatchUp or Close.
 func (c *Copy) Ended() bool { return c.ended.Load() }
 
 func (c *Copy) stop() {
@@ -77,7 +80,7 @@ func (c *Copy) stop() {
 	}
 }
 
-// rest copies what a pipe holds. What a process that was left behind goes on to print
+// rest copies what a pipe holds. What a process that was left behind continues to print
 // may have no end.
 func (c *Copy) rest(from io.Reader) {
 	limited := &io.LimitedReader{R: from, N: most}

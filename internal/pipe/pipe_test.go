@@ -49,7 +49,7 @@ func TestTail(t *testing.T) {
 	})
 }
 
-// What was printed is copied when CatchUp returns, also while somebody has the pipe open.
+// What was printed is copied when CatchUp returns, also while another process has the pipe open.
 func TestCatchUp(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	if err != nil {

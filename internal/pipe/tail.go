@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -43,8 +44,15 @@ func (t *Tail) Reset() {
 	t.b, t.n = t.b[:0], 0
 }
 
+// Bytes returns the last of it, at most Most bytes.
+func (t *Tail) Bytes() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.b[max(0, len(t.b)-t.Most):])
+}
+
 // Text returns the last of it as UTF-8, at most Most bytes that begin with a whole
-// character, and whether more was written. What is no UTF-8 is U+FFFD.
+// character, and whether more was written. What is not UTF-8 is U+FFFD.
 func (t *Tail) Text() (text string, cut bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +65,7 @@ func (t *Tail) Text() (text string, cut bool) {
 	return text, int64(len(last)) < t.n || len(text) < len(valid)
 }
 
-// Last returns the end of s, at most so many bytes, without the half of a character at
+// Last returns the end of s, at most that many bytes, without the half of a character at
 // its beginning.
 func Last(s string, most int) string {
 	if len(s) <= most {
@@ -73,5 +81,5 @@ func wholeCharacters(s string) string {
 			return s[min(n, len(s)):]
 		}
 	}
-	return s // it is no UTF-8
+	return s // it is not UTF-8
 }

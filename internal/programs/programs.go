@@ -6,7 +6,6 @@ package programs
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 )
@@ -16,11 +15,17 @@ const (
 	Main = "thread"
 
 	// Prefix begins the names of the programs that add verbs: thread NAME runs
-	// thread-NAME when NAME is no verb.
+	// thread-NAME when NAME is not a verb.
 	Prefix = "thread-"
 
 	// History is the program that keeps what is recorded of runs.
 	History = Prefix + "history"
+
+	// Outbox is the program with the verbs of the outbox.
+	Outbox = Prefix + "outbox"
+
+	// Serve is the program that stays, and has the verbs that talk to it.
+	Serve = Prefix + "serve"
 
 	// Net is the program that knows threads on a server.
 	Net = Prefix + "net"
@@ -53,7 +58,7 @@ func executable() (string, error) {
 }
 
 // startedAs returns the path of the program that was started by that name: a path, or
-// what PATH finds, but for its relative entries.
+// what PATH finds, except in its relative entries.
 func startedAs(name string) (string, error) {
 	if name == "" {
 		return "", os.ErrNotExist
@@ -88,9 +93,6 @@ func Find(name string) string {
 	if name != filepath.Base(name) {
 		return ""
 	}
-	if runtime.GOOS == "windows" {
-		name += ".exe"
-	}
 	for _, dir := range dirs() {
 		if path := filepath.Join(dir, name); isProgram(path) {
 			return path
@@ -117,9 +119,9 @@ func Added() []string {
 	return slices.Compact(names)
 }
 
-// dirs returns where programs are looked for, in this order: beside this one, links
+// dirs returns where programs are looked for, in this order: next to this one, links
 // resolved; in libexec/thread next to that directory, and from there in bin; on PATH,
-// but for its relative entries, which would run what lies in the working directory.
+// except its relative entries, which would run what lies in the working directory.
 func dirs() []string {
 	var dirs []string
 	if exe, err := executable(); err == nil {
@@ -148,5 +150,5 @@ func pathDirs() (dirs []string) {
 // isProgram reports whether path is a file that can be run.
 func isProgram(path string) bool {
 	st, err := os.Stat(path)
-	return err == nil && st.Mode().IsRegular() && (runtime.GOOS == "windows" || st.Mode()&0o111 != 0)
+	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 }

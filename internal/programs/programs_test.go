@@ -3,7 +3,6 @@ package programs
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 )
@@ -11,9 +10,6 @@ import (
 // TestFind: programs are found on absolute entries of PATH only, and only files that
 // can be run.
 func TestFind(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("modes of files")
-	}
 	here, there := t.TempDir(), t.TempDir()
 	t.Chdir(here)
 	write := func(path string, mode os.FileMode) {

@@ -3,16 +3,12 @@ package programs
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
 
 // TestStartedAs: where the system does not tell which program runs, it is the one that the
 // process was started as.
 func TestStartedAs(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("modes of files")
-	}
 	here, bin := t.TempDir(), t.TempDir()
 	t.Chdir(here)
 	for _, dir := range []string{here, bin} {

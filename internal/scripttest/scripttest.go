@@ -1,5 +1,5 @@
 // Package scripttest has the commands that the transcripts of several programs use
-// besides those of testscript, for tests.
+// for tests, in addition to the commands of testscript.
 package scripttest
 
 import (

@@ -9,11 +9,11 @@ import (
 )
 
 // acceptPause is the time between attempts while the process has no descriptor
-// left, which nobody tells of.
+// left, which nothing tells of.
 const acceptPause = 100 * time.Millisecond
 
-// accept passes the connections of l to handle, each in a goroutine of its own, at
-// most so many at once, until l is closed. As many again are passed to refuse, to be
+// accept passes the connections of l to handle, each in a separate goroutine, at
+// most that many at once, until l is closed. As many again are passed to refuse, to be
 // told so, and those beyond are closed. Who calls keep does not count any more.
 func accept(l net.Listener, most int64, handle, refuse func(conn net.Conn, keep func())) {
 	var active atomic.Int64

@@ -107,12 +107,14 @@ func TestAPIPush(t *testing.T) {
 		{oneType, "", "", 400, "empty"}, {oneType, "", "{", 400, "JSON"}, {oneType, "", "[]", 400, "object"}, {oneType, "", good + good, 400, "JSON"}, {oneType, "", `{"source":"s","content":"x"}`, 400, "type"},
 		{linesType, "", good + `{"source":7}` + "\n" + good, 400, "line 2: "}, {linesType, "", good + "{", 400, "line 2: "}, {linesType, "", strings.Repeat(good, 3000) + "\xff", 400, "line 3001: "},
 		{"text/plain", "", good, 415, "application/json"}, {"application/x-www-form-urlencoded", "", good, 415, "ndjson"}, {"", "", "", 415, "ndjson"},
+		{oneType, "?dedup_window=1h", good, 400, `parameter "dedup_window" is not known: did you mean dedupe_window?`}, {oneType, "", `{"source":"s","type":"t","content":"x","dedup_key":"k"}`, 400, `member "dedup_key" is not known: did you mean dedupe_key?`},
+		{linesType, "", good + `{"source":"s","type":"t","content":"x","key":"k"}`, 400, `line 2: invalid event: the member "key" is not known`},
 		{oneType, "?dedupe_window=x", good, 400, "dedupe_window"}, {oneType, "?dedupe_window=-1h", good, 400, "dedupe_window"},
 		{oneType, "", `{"source":"s","type":"t","content":"` + strings.Repeat("x", 16<<20) + `"}`, 413, "16777216"},
 		{linesType, "", good + `{"source":"s","type":"t","content":"` + strings.Repeat("x", 16<<20) + `"}`, 413, "16777216"},
 	} {
 		status, a := b.exchange("POST", eventsAt+tt.query, tt.typ, tt.body)
-		if says, _ := a["error"].(string); status != tt.status || !strings.Contains(says, tt.says) {
+		if says, _ := a["detail"].(string); status != tt.status || !strings.Contains(says, tt.says) {
 			t.Errorf("%.60q as %s: %d %v, want %d %q", tt.body, tt.typ, status, a, tt.status, tt.says)
 		}
 	}
@@ -238,7 +240,7 @@ func TestAPIConsumer(t *testing.T) {
 		t.Fatalf("%+v", g)
 	}
 	delivery := g.a["delivery"]
-	if status, _ := b.ask2(w+"next", ``); status != 204 { // one is out
+	if status, _ := b.ask2(w+"next", ``); status != 204 { // one is in flight
 		t.Errorf("a second delivery: %d", status)
 	}
 	if status, a := b.ask2(w+"extend", fmt.Sprintf(`{"delivery":%v,"lease":"2h"}`, delivery)); status != 200 || a["lease_until"].(string) <= g.a["lease_until"].(string) {
@@ -306,7 +308,7 @@ func TestAPIConsumer(t *testing.T) {
 	}
 }
 
-// TestAPIGone: events go to nobody who has left, and come to the next one.
+// TestAPIGone: events go to no process that has left, and come to the next one.
 func TestAPIGone(t *testing.T) {
 	b := newBench(t)
 	b.subscribe(engine.Subscription{Consumer: "w", Pull: true})
@@ -329,11 +331,14 @@ func TestAPIGone(t *testing.T) {
 	}
 }
 
+// tokenOf returns a token for a client of a test.
+func tokenOf(name string) string { return strings.Repeat(name, strongToken) }
+
 // TestAPIRights: who may do what, and who is not known may do nothing.
 func TestAPIRights(t *testing.T) {
 	b := newBench(t)
 	b.subscribe(engine.Subscription{Consumer: "w", Pull: true})
-	list, err := ParseClients("# clients\nr read rrr\n\nw  write\twww\r\na admin aaa")
+	list, err := ParseClients("# clients\nr read " + tokenOf("r") + "\n\nw  write\t" + HashToken(tokenOf("w")) + "\r\na admin " + tokenOf("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +352,7 @@ func TestAPIRights(t *testing.T) {
 		{"POST", "/threads/thread/consumers/w/other", "", "w"}, {"DELETE", eventsAt, "", "w"},
 	} {
 		for i, who := range []string{"", "r", "w", "a"} {
-			q := b.request(r.path, "Authorization", "Bearer "+strings.Repeat(who, 3), "Content-Type", "application/json")
+			q := b.request(r.path, "Authorization", "Bearer "+tokenOf(who), "Content-Type", "application/json")
 			q.Method = r.method
 			q.Body, q.ContentLength = io.NopCloser(strings.NewReader(r.body)), int64(len(r.body))
 			answer, err := http.DefaultClient.Do(q)
@@ -376,25 +381,30 @@ func TestAPIRights(t *testing.T) {
 		r.Body.Close()
 		return one, r.StatusCode
 	}
-	for token, may := range map[string]bool{"rrr": false, "www": false, "aaa": true} {
-		one, status := as(token)
+	for token, may := range map[string]bool{"r": false, "w": false, "a": true} {
+		one, status := as(tokenOf(token))
 		_, body := one.page("/threads/thread/info")
-		if status != 200 || strings.Contains(body, "<button name=") != may || !strings.Contains(body, "Consumers") {
+		if status != 200 || strings.Contains(body, `name="do"`) != may || !strings.Contains(body, "Consumers") {
 			t.Errorf("%s: %d, forms %v\n%s", token, status, !may, body)
 		}
 		form := url.Values{"form": {br.formToken()}, "do": {"pause"}, "consumer": {"w"}}
 		if status, _ := one.post(form, "Sec-Fetch-Site", "same-origin"); status != 403 { // the secret of another session, or no right
 			t.Errorf("%s: %d", token, status)
 		}
-		if token == "www" {
-			b.s.SetClients(slices.DeleteFunc(slices.Clone(list), func(c Client) bool { return c.Token == "www" }))
+		if token == "w" {
+			b.s.SetClients(slices.DeleteFunc(slices.Clone(list), func(c Client) bool { return c.Name == "w" }))
 			if status, _ := one.page("/threads/thread/info"); status != 401 {
 				t.Errorf("a browser whose token was taken away: %d", status)
 			}
 			b.s.SetClients(list)
 		}
 	}
-	b.s.SetClients(nil) // no list is no change
+	b.s.SetClients(append(list, Client{Name: "more", Rights: "read", Token: tokenOf("m")}))
+	if status, _ := br.page("/threads/thread/info"); status != 401 {
+		t.Errorf("the browser of the one-time address, after the tokens were replaced: %d", status)
+	}
+	b.s.SetClients(list)
+	b.s.SetClients(nil) // no list is not a change
 	if status, _, _ := b.get("/metrics", "Authorization", ""); status != 401 {
 		t.Errorf("without clients: %d", status)
 	}
@@ -403,10 +413,15 @@ func TestAPIRights(t *testing.T) {
 	}
 }
 
-// TestParseClients: what is no list of clients.
+// TestParseClients: what is not a list of clients.
 func TestParseClients(t *testing.T) {
-	for text, want := range map[string]int{"tok": 1, " tok \n": 1, "#x\na read t1\nb write t2\n": 2, "a read t1\n\nt2": 2,
-		"": 0, "#x": 0, "a read": 0, "a root t": 0, "a none t": 0, "a read t1\na read t2": 0, "a read t\nb read t": 0, "a read t x": 0, "tök": 0, "a read \x00": 0, "t1\nt2": 0} {
+	tok := strings.Repeat("t", MinToken)
+	sum := HashToken(tok)
+	for text, want := range map[string]int{tok: 1, " " + tok + " \n": 1, "#x\na read " + tok + "1\nb write " + tok + "2\n": 2, "a read " + tok + "1\n\n" + tok + "2": 2,
+		sum: 1, "a push " + sum: 1, "a read " + tok + " threads=a*,b consumers=c until=2030-01-02T03:04:05Z": 1,
+		"": 0, "#x": 0, "a read": 0, "a root " + tok: 0, "a none " + tok: 0, "a read " + tok + "1\na read " + tok + "2": 0, "a read " + tok + "\nb read " + tok: 0, "a read " + tok + " x": 0,
+		"a read " + tok + "\nb read " + sum: 0, tok[1:]: 0, "tök" + tok: 0, "a read \x00" + tok: 0, tok + "1\n" + tok + "2": 0,
+		"a read " + tok + " threads=": 0, "a read " + tok + " threads=[": 0, "a read " + tok + " threads=a,,b": 0, "a read " + tok + " until=tomorrow": 0, "a read sha256:00": 0, sum[:len(sum)-1]: 0} {
 		list, err := ParseClients(text)
 		if len(list) != want || (err != nil) != (want == 0) {
 			t.Errorf("%q: %+v %v", text, list, err)
@@ -415,7 +430,7 @@ func TestParseClients(t *testing.T) {
 }
 
 // TestAPIForeign: what a page of another site makes a browser send, also to a name that was
-// made to lead here, and to a unix socket that somebody forwards.
+// made to lead here, and to a unix socket that another program forwards.
 func TestAPIForeign(t *testing.T) {
 	b := newBench(t)
 	path := b.path("http.sock")

@@ -3,8 +3,10 @@ package serve
 import (
 	"log/slog"
 	"net/http"
-	"path/filepath"
+	"slices"
+	"strings"
 
+	"thread/internal/address"
 	"thread/internal/api"
 )
 
@@ -29,7 +31,7 @@ func (s *Server) called(name string) (*thread, *httpError) {
 	defer s.mu.Unlock()
 	var found *thread
 	for dir, t := range s.threads {
-		if filepath.Base(dir) != name {
+		if address.Base(dir) != name {
 			continue
 		}
 		if found != nil {
@@ -60,6 +62,32 @@ func (h apiHost) Wait(q *http.Request) (release func(), err error) {
 // Behind logs that events.jsonl is behind.
 func (h apiHost) Behind(t api.Thread, err error) {
 	h.w.s.repeats.say(slog.LevelWarn, "events.jsonl is behind", "thread", t.Dir(), "error", err)
+}
+
+// everyday are the requests of which the events tell, or of which there may be hundreds a
+// second: what is done about them is logged with Options.Log at its debug level.
+var everyday = []string{"/threads/{name}/events", "next", "ack", "extend", "retry", "beat"}
+
+// Audit logs a request that changed something.
+func (h apiHost) Audit(q *http.Request, path string, err error) {
+	level, result := slog.LevelInfo, "done"
+	if slices.Contains(everyday, path) || slices.Contains(everyday, path[strings.LastIndexByte(path, '/')+1:]) {
+		level = slog.LevelDebug
+	}
+	if err != nil {
+		level, result = slog.LevelInfo, err.Error()
+	}
+	name := ""
+	if c := askerOf(q); c != nil {
+		name = c.Name
+	}
+	args := []any{"by", name, "address", h.w.address(q), "verb", q.Method + " " + path, "thread", q.PathValue("name")}
+	for _, of := range []string{"consumer", "session", "run", "schedule"} {
+		if value := q.PathValue(of); value != "" {
+			args = append(args, of, value)
+		}
+	}
+	h.w.s.log.Log(q.Context(), level, "change", append(args, "result", result)...)
 }
 
 // Done is closed when the draining begins.

@@ -2,10 +2,10 @@ package serve
 
 import "sync"
 
-// changes tells whoever waits that something may have changed, whatever it is.
+// changes tells the process that waits that something may have changed, whatever it is.
 type changes struct {
 	mu   sync.Mutex
-	news chan struct{} // nil when nobody waits
+	news chan struct{} // nil when no process waits
 }
 
 // wait returns a channel that is closed with the next change.

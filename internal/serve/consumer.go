@@ -7,6 +7,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/dispatch"
+	"thread/internal/lanes"
 	"thread/lane"
 )
 
@@ -24,6 +25,7 @@ type consumer struct {
 	timer   *time.Timer // waiting: for the retry
 	run     *run        // running
 	session string
+	cancel  context.CancelFunc // queued: takes it out of its lane
 }
 
 // The states of a consumer, as users see them.
@@ -43,7 +45,10 @@ func (c *consumer) enter(state string) { c.state, c.since = state, time.Now() }
 func (t *thread) enqueue(sub *engine.Subscription, w wakeUp) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
+	if w.push {
+		delete(t.cleared, sub.Consumer)
+	}
+	if t.closed || t.cleared[sub.Consumer] {
 		return
 	}
 	if c := t.consumers[sub.Consumer]; c != nil {
@@ -62,22 +67,24 @@ func (t *thread) enqueue(sub *engine.Subscription, w wakeUp) {
 	t.s.changes.tell()
 }
 
-// session is the consumer's session lane: no two consumers of any threads have the
-// same, nor one that is a keyLane, as no path holds a zero byte. With one at its end
-// nothing is trimmed.
+// session returns the consumer's session lane. No other consumer of any thread has the
+// same lane, and no key has it.
 func (t *thread) session(consumer string) string {
-	return lane.SessionLane(t.dir + "\x00" + consumer + "\x00")
+	return lanes.Scoped("session:"+consumer, "consumer "+t.dir)
 }
 
 // submit queues c. t.mu is held.
 func (t *thread) submit(c *consumer) {
 	c.enter(stateQueued)
-	_, err := t.s.queue.Submit(t.s.waiting, lane.Session(c.session, c.lane), func(ctx context.Context) error {
+	waits, cancel := context.WithCancel(t.s.waiting)
+	c.cancel = cancel
+	_, err := t.s.queue.Submit(waits, lane.Session(c.session, c.lane), func(ctx context.Context) error {
+		defer cancel()
 		select {
 		case t.s.work <- struct{}{}:
 			defer func() { <-t.s.work }()
 			t.turn(ctx, c)
-		case <-t.s.waiting.Done(): // draining, too
+		case <-waits.Done(): // draining, too
 		}
 		return nil
 	}, warnAfter(c.warn)...)
@@ -86,11 +93,54 @@ func (t *thread) submit(c *consumer) {
 	}
 }
 
+// leave takes queued consumers out of their lanes, all those that match, and returns how
+// many they were. What has had its turn is not changed (L-11, L-15). t.mu is held.
+func (t *thread) leave(match func(*consumer) bool) (n int) {
+	for _, c := range t.consumers {
+		if c.state != stateQueued || !match(c) {
+			continue
+		}
+		c.cancel()
+		delete(t.consumers, c.name)
+		if c.retry != nil {
+			c.retry.Release()
+			<-t.s.held
+		}
+		n++
+	}
+	if n > 0 {
+		t.s.changes.tell()
+	}
+	return n
+}
+
+// clear takes the consumers of all threads out of a lane in which they wait. The next
+// push of a thread, or its next server, queues them again.
+func (s *Server) clear(name string) (n int) {
+	for _, t := range s.all() {
+		t.mu.Lock()
+		n += t.leave(func(c *consumer) bool {
+			if lane.GlobalLane(c.lane) != name {
+				return false
+			}
+			t.cleared[c.name] = true
+			return true
+		})
+		t.mu.Unlock()
+	}
+	s.log.Info("lane cleared", "lane", name, "count", n)
+	return n
+}
+
 // turn is the consumer's turn in the lanes, task being the context of its task there.
 func (t *thread) turn(task context.Context, c *consumer) {
 	r := newRun(t, c.name)
 	r.disown = func() { lane.Disown(task) }
 	t.mu.Lock()
+	if t.consumers[c.name] != c { // it left its lane a moment ago
+		t.mu.Unlock()
+		return
+	}
 	waited := time.Since(c.since)
 	c.enter(stateRunning)
 	c.run = r
@@ -103,7 +153,7 @@ func (t *thread) turn(task context.Context, c *consumer) {
 
 	handle := r.handle()
 	t.s.runs.Register(c.session, handle)
-	// The handler is no part of the lane's task: a reset disowns the task.
+	// The handler is not a part of the lane's task: a reset disowns the task.
 	ctx := context.Background()
 	host := &dispatch.Hooks{Env: r.environment, Start: r.begin, Abort: r.abort, Stop: t.s.stop, Ends: t.s.ends, Ended: func(ok bool) {
 		r.end()
@@ -133,7 +183,7 @@ func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {
 		select {
 		case t.s.held <- struct{}{}:
 			c.retry = turn.Retry
-		default: // no descriptor to hold the right with; nobody else is likely to take it
+		default: // no descriptor to hold the right with; no other process is likely to take it
 			turn.Retry.Release()
 			c.fresh = false
 		}

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"thread/engine"
 	"thread/internal/dispatch"
 	"thread/internal/lanes"
+	"thread/internal/steer"
 	"thread/lane"
 )
 
@@ -26,17 +28,26 @@ const maxRequestBytes = 1 << 20
 
 // Request is what a server is asked.
 type Request struct {
-	Op        string  `json:"op"` // "runs", "lanes", "send", "abort" or "wait"; or dispatch.OpTurns
+	Op        string  `json:"op"` // "runs", "lanes", "clear", "send", "abort" or "wait"; or dispatch.OpTurns
 	Consumer  string  `json:"consumer,omitempty"`
+	All       string  `json:"all,omitempty"`        // abort, wait: AllRuns or AllCompacting in place of a consumer
+	Lane      string  `json:"lane,omitempty"`       // clear
 	Key       *string `json:"key,omitempty"`        // of a delivery; nil: the handler
 	RunID     string  `json:"run_id,omitempty"`     // turns
 	Message   string  `json:"message,omitempty"`    // send
 	TimeoutMS int64   `json:"timeout_ms,omitempty"` // wait; 0: lane.DefaultEndTimeout
 }
 
+// The values of Request.All: what runs of the thread, or only what compacts.
+const (
+	AllRuns       = "runs"
+	AllCompacting = "compacting"
+)
+
 // Answer is what it says.
 type Answer struct {
 	Error string `json:"error,omitempty"` // "" for success; a lane.Refusal, or words
+	Count int    `json:"count,omitempty"` // clear, and abort with All: of how many
 	Runs  []Run  `json:"runs,omitempty"`
 	Lanes []Lane `json:"lanes,omitempty"`
 	Ended bool   `json:"ended,omitempty"` // wait: false when the time was over first
@@ -141,13 +152,20 @@ func (t *thread) answer(ctx context.Context, q Request) (a Answer) {
 			a.Lanes = t.s.lanes()
 		}
 	case "send":
-		err = t.s.runs.Send(t.asked(q), q.Message)
+		err = t.s.runs.Send(t.asked(q)[0], q.Message)
+	case "clear":
+		a.Count = t.s.clear(lanes.Global(q.Lane))
 	case "abort":
-		if !t.s.runs.Abort(t.asked(q)) {
+		for _, session := range t.asked(q) {
+			if t.s.runs.Abort(session) {
+				a.Count++
+			}
+		}
+		if a.Count == 0 && q.All == "" {
 			err = lane.NoActiveRun
 		}
 	case "wait":
-		a.Ended = t.s.runs.WaitEnd(ctx, t.asked(q), waitTime(q))
+		a.Ended = t.s.runs.WaitEnds(ctx, t.asked(q), waitTime(q))
 	default:
 		err = errors.New("unknown op " + q.Op)
 	}
@@ -157,12 +175,27 @@ func (t *thread) answer(ctx context.Context, q Request) (a Answer) {
 	return a
 }
 
-// asked is under what the registry has what q is about.
-func (t *thread) asked(q Request) string {
-	if q.Key != nil {
-		return t.delivery(q.Consumer, sessionKey(*q.Key))
+// asked returns under what the registry has what q is about: one session, or with All
+// any number. A handler stands for its deliveries, unless only these compact.
+func (t *thread) asked(q Request) (sessions []string) {
+	if q.All == "" || q.Op == "send" {
+		return []string{t.registered(q.Consumer, q.Key)}
 	}
-	return t.session(q.Consumer)
+	for _, r := range t.list(nil) {
+		if q.All == AllRuns && r.Event == 0 || r.Activity == wordCompacting && (r.Event == 0 || r.Key != nil) {
+			sessions = append(sessions, t.registered(r.Consumer, r.Key))
+		}
+	}
+	return sessions
+}
+
+// registered returns under what the registry has a consumer's handler, or its delivery
+// with a key.
+func (t *thread) registered(consumer string, key *string) string {
+	if key != nil {
+		return t.delivery(consumer, sessionKey(*key))
+	}
+	return t.session(consumer)
 }
 
 // maxWait bounds a wait, so that adding to it overflows nothing.
@@ -224,18 +257,78 @@ const maxRequests = 64
 // requestTime bounds the reading of a request and the writing of an answer.
 const requestTime = 5 * time.Second
 
-// ErrNobody says that no process serves the thread.
-var ErrNobody = errors.New("no process serves the thread")
+// ErrNobody says that no process serves the thread, ErrSilent that none of those on other hosts
+// has answered.
+var (
+	ErrNobody = steer.ErrNobody
+	ErrSilent = steer.ErrSilent
+)
 
-// Ask asks the server of the thread directory dir, given by its absolute path. It
-// returns ErrNobody when there is none. An Answer with an Error is not an error.
-func Ask(dir string, q Request) (a Answer, err error) {
+// answerText is answer for a request from another host.
+func (t *thread) answerText(ctx context.Context, request []byte) []byte {
+	var q Request
+	var a Answer
+	if err := json.Unmarshal(request, &q); err != nil {
+		a.Error = "not a request: " + err.Error()
+	} else {
+		a = t.answer(ctx, q)
+	}
+	text, _ := json.Marshal(a) // strings and numbers
+	return text
+}
+
+// Ask asks the server of a thread, or the servers on all hosts. It returns ErrNobody when
+// there is none. An Answer with an Error is not an error.
+func Ask(ctx context.Context, t *engine.Thread, q Request) (a Answer, err error) {
+	if t.URL() == "" {
+		return askDirectory(t.Dir(), q)
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		return a, err
+	}
+	first := true
+	err = steer.Ask(ctx, t, text, waitTime(q)+2*requestTime, func(answer []byte) (enough bool) {
+		var next Answer
+		if err := json.Unmarshal(answer, &next); err != nil {
+			next.Error = err.Error()
+		}
+		if first {
+			a, first = next, false
+		} else {
+			a = a.with(&next)
+		}
+		return a.Error == "" && (q.Op == "send" || q.Op == "abort" && q.All == "")
+	})
+	return a, err
+}
+
+// with returns the answer of two hosts. A host that could do it counts more than one that could
+// not, and a handler that runs more than none.
+func (a Answer) with(b *Answer) Answer {
+	if a.Error != "" && (b.Error == "" || b.Error != string(lane.NoActiveRun)) {
+		a.Error = b.Error
+	}
+	a.Count, a.Ended, a.Runs = a.Count+b.Count, a.Ended && b.Ended, append(a.Runs, b.Runs...)
+	for _, l := range b.Lanes {
+		i := slices.IndexFunc(a.Lanes, func(o Lane) bool { return o.Name == l.Name })
+		if i < 0 {
+			a.Lanes = append(a.Lanes, l)
+			continue
+		}
+		o := &a.Lanes[i]
+		o.Limit, o.Active, o.Queued, o.OldestMS = o.Limit+l.Limit, o.Active+l.Active, o.Queued+l.Queued, max(o.OldestMS, l.OldestMS)
+	}
+	return a
+}
+
+func askDirectory(dir string, q Request) (a Answer, err error) {
 	conn, err := dial(dir)
 	if err != nil {
 		return a, err
 	}
 	defer conn.Close()
-	// A server that is stopped answers nobody.
+	// A server that is stopped answers no process.
 	conn.SetDeadline(time.Now().Add(waitTime(q) + 2*requestTime))
 	text, err := json.Marshal(q)
 	if err != nil {

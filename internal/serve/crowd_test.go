@@ -16,7 +16,7 @@ import (
 	"thread/event"
 )
 
-// pipes is a listener whose connections nobody reads from.
+// pipes is a listener whose connections no process reads from.
 type pipes struct{ net.Listener }
 
 func (pipes) Accept() (net.Conn, error) {
@@ -28,7 +28,7 @@ func (pipes) Accept() (net.Conn, error) {
 // makes room, the oldest first; one that has not stays.
 func TestNeverRead(t *testing.T) {
 	for _, patience := range []time.Duration{0, time.Hour} {
-		l := &countedListener{Listener: pipes{}, most: 3, patience: patience, writing: map[*countedConn]time.Time{}}
+		l := newCountedListener(pipes{}, 3, patience, nil)
 		written := make(chan int)
 		accept := func() *countedConn {
 			t.Helper()
@@ -41,6 +41,7 @@ func TestNeverRead(t *testing.T) {
 		var conns []*countedConn
 		for i := range 3 {
 			c := accept()
+			l.state(c, http.StateActive)
 			conns = append(conns, c)
 			go func() {
 				_, _ = c.Write([]byte("x"))
@@ -48,12 +49,18 @@ func TestNeverRead(t *testing.T) {
 			}()
 			for n := 0; n <= i; { // until it is under way
 				l.mu.Lock()
-				n = len(l.writing)
+				n = 0
+				for c := range l.open {
+					if !c.writes.IsZero() {
+						n++
+					}
+				}
 				l.mu.Unlock()
 			}
 		}
 		for i := range 3 {
 			more := accept()
+			l.state(more, http.StateActive)
 			if more.over != (patience > 0) {
 				t.Errorf("patience %v: one more is over: %v", patience, more.over)
 			}
@@ -71,7 +78,7 @@ func TestNeverRead(t *testing.T) {
 				<-written
 			}
 		}
-		if n := l.open.Load(); patience == 0 && n != 3 || patience > 0 && n != 0 {
+		if n := len(l.open); patience == 0 && n != 3 || patience > 0 && n != 0 {
 			t.Errorf("patience %v: %d are open", patience, n)
 		}
 	}

@@ -6,7 +6,7 @@ type descriptors struct {
 	runs    int // handlers at once
 	retries int // whose right is held at once
 	threads int // kept open at once
-	conns   int // connections over HTTP that are no streams
+	conns   int // connections over HTTP that are not streams
 	streams int
 }
 

@@ -52,7 +52,7 @@ func TestFewDescriptors(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	// On a slow machine each consumer that waits long in its lane has a line of its own.
+	// On a slow machine each consumer that waits long in its lane has a separate line.
 	if n := strings.Count(log.String(), "\n") - strings.Count(log.String(), "lane wait exceeded"); n > 10 || !strings.Contains(log.String(), "too few file descriptors") {
 		t.Errorf("the log has %d lines:\n%s", n, log.String())
 	}
@@ -66,13 +66,13 @@ func TestNotKeptOpen(t *testing.T) {
 	at := b.fifo("at")
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: `[ -e "$D/failed" ] || { : > "$D/failed"; exit 1; }; echo $PPID > "$D/at"; ` + drain})
 	b.serve(Options{Sweep: 20 * time.Millisecond, maxDescriptors: 1})
-	if _, err := b.t.Push(t.Context(), event.Draft{Source: "s", Type: "m"}); err != nil { // tells nobody
+	if _, err := b.t.Push(t.Context(), event.Draft{Source: "s", Type: "m"}); err != nil { // reports nothing
 		t.Fatal(err)
 	}
 	if got := b.line(at); got != fmt.Sprint(os.Getpid()) {
 		t.Errorf("the handler's parent is %s", got)
 	}
-	if _, err := Ask(b.t.Dir(), Request{Op: "runs"}); err == nil {
+	if _, err := askDirectory(b.t.Dir(), Request{Op: "runs"}); err == nil {
 		t.Error("the test is not what it is called: it has a socket")
 	}
 	b.until("idle", func() bool { return b.s.queue.Total() == 0 })
@@ -83,7 +83,7 @@ func TestNotKeptOpen(t *testing.T) {
 	b.s.descriptors.threads = 1
 	b.s.mu.Unlock()
 	b.until("open", func() bool {
-		_, err := Ask(b.t.Dir(), Request{Op: "runs"})
+		_, err := askDirectory(b.t.Dir(), Request{Op: "runs"})
 		return err == nil
 	})
 }
@@ -104,7 +104,7 @@ func TestRenamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until("served under the new name", func() bool {
-		_, err := Ask(filepath.Join(root, "b"), Request{Op: "runs"})
+		_, err := askDirectory(filepath.Join(root, "b"), Request{Op: "runs"})
 		return err == nil && b.s.thread(filepath.Join(root, "a")) == nil
 	})
 }

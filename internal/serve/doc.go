@@ -1,9 +1,9 @@
 // Package serve is the resident process: it waits for pushes to many threads at
 // once and runs their handlers through lanes. It is internal to this program and
-// makes no promise to library users; docs/SERVE.md is for them.
+// makes no promise to library users; docs/reference/serve.md is for them.
 //
 // Nothing depends on it. Its handlers run under the locks of package dispatch, so
-// that beside it, before it and after it one-shot dispatches may be at work. What
+// that next to it, before it and after it one-shot dispatches may be at work. What
 // is lost when it is killed is nothing but time: its standby takes over.
 //
 // # What wakes it

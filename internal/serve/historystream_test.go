@@ -13,8 +13,22 @@ import (
 
 // TestSessionStream is H-11: who follows a session over HTTP and comes back with
 // Last-Event-ID gets each of its history events once and in order, with writers at work
-// all the time, and none of another session.
+// all the time, and none of another session: of a history that is served, and of the
+// thread whose history it is.
 func TestSessionStream(t *testing.T) {
+	t.Run("history", func(t *testing.T) {
+		sessionStream(t, func(thread, history string) (string, string) {
+			return history, "?thread=" + url.QueryEscape(history) + "&filter=" + url.QueryEscape("source = 'session:S' AND type = 'message'")
+		})
+	})
+	t.Run("thread", func(t *testing.T) {
+		sessionStream(t, func(thread, _ string) (string, string) {
+			return thread, "?thread=" + url.QueryEscape(thread) + "&session=S&filter=" + url.QueryEscape("type = 'message'")
+		})
+	})
+}
+
+func sessionStream(t *testing.T, ask func(thread, history string) (served, query string)) {
 	b := newBench(t)
 	s := newShop(b)
 	for _, id := range []string{"S", "T"} {
@@ -34,14 +48,14 @@ func TestSessionStream(t *testing.T) {
 		}
 	}
 	write(0, 10)
-	b.listen(Options{Threads: []string{s.h.Dir()}})
+	served, query := ask(b.t.Dir(), filepath.Join(b.t.Dir(), history.Dir))
+	b.listen(Options{Threads: []string{served}})
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		write(10, messages)
 	}()
 	defer func() { <-written }()
-	query := "?thread=" + url.QueryEscape(filepath.Join(b.t.Dir(), history.Dir)) + "&filter=" + url.QueryEscape("source = 'session:S' AND type = 'message'")
 	last, n := int64(0), 0
 	for n < messages {
 		source := b.follow(query, "Last-Event-ID", fmt.Sprint(last))

@@ -86,7 +86,7 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
-// TestImpatientWait: the server does not go on waiting for somebody who left.
+// TestImpatientWait: the server stops waiting for a client that left.
 func TestImpatientWait(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")
@@ -105,7 +105,7 @@ func TestImpatientWait(t *testing.T) {
 		conn.Close()
 	}
 	b.until("admitted", func() bool {
-		a, err := Ask(b.t.Dir(), Request{Op: "runs"})
+		a, err := askDirectory(b.t.Dir(), Request{Op: "runs"})
 		return err == nil && len(a.Runs) == 1
 	})
 	if err := os.WriteFile(b.path("go"), []byte("go\n"), 0); err != nil {
@@ -155,7 +155,7 @@ func TestHostileHandler(t *testing.T) {
 		goOn()
 	}
 	next("streaming")
-	// Nobody reads: the pipe fills, and then every message is refused.
+	// No process reads: the pipe fills, and then every message is refused.
 	message := strings.Repeat("x", 50000)
 	if a := b.ask(Request{Op: "send", Consumer: "c", Message: message}); a.Error != "" {
 		t.Errorf("%+v", a)

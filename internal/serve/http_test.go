@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,11 +18,12 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/socket"
 )
 
-const testToken = "secret"
+const testToken = "secret-of-the-tests-0123456789"
 
-var testClients = []Client{{"token", "admin", testToken}}
+var testClients = []Client{{Name: "token", Rights: "admin", Token: testToken}}
 
 // listen serves with HTTP on a free port of this host.
 func (b *bench) listen(o Options) {
@@ -92,7 +92,7 @@ func TestHealth(t *testing.T) {
 func TestToken(t *testing.T) {
 	b := newBench(t)
 	b.listen(Options{})
-	for auth, want := range map[string]int{"": 401, "secret": 401, "Basic secret": 401, "Bearer": 401, "Bearer secre": 401, "Bearer secret2": 401, "Bearer secret": 200, "bearer secret": 200} {
+	for auth, want := range map[string]int{"": 401, testToken: 401, "Basic " + testToken: 401, "Bearer": 401, "Bearer " + testToken[1:]: 401, "Bearer " + testToken + "2": 401, "Bearer " + testToken: 200, "bearer " + testToken: 200} {
 		for _, path := range []string{"/healthz", "/metrics", "/events"} {
 			if want == 200 && path == "/events" {
 				continue // a stream does not end
@@ -108,7 +108,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestListenRefused: what is no place to listen at.
+// TestListenRefused: what is not a place to listen at.
 func TestListenRefused(t *testing.T) {
 	b := newBench(t)
 	if err := os.WriteFile(b.path("file"), nil, 0o600); err != nil {
@@ -153,7 +153,7 @@ func TestListenPath(t *testing.T) {
 		t.Errorf("%v %v", info, err)
 	}
 	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
-	// The mode of the socket says who comes, but somebody may forward it to a port, for a
+	// The mode of the socket says who comes, but another process may forward it to a port, for a
 	// browser.
 	for at, want := range map[string]int{"localhost/metrics": 200, "127.0.0.1/metrics": 200, "any.name/healthz": 200, "any.name/metrics": 421, "any.name/events": 421} {
 		r, err := client.Get("http://" + at)
@@ -163,67 +163,9 @@ func TestListenPath(t *testing.T) {
 		}
 		r.Body.Close()
 	}
-	if _, err := listenPath(path); err == nil {
+	if _, err := socket.Listen(path); err == nil {
 		t.Error("a second one listens there")
 	}
-}
-
-// TestListenPathOfOthers: no socket where another account can put its own.
-func TestListenPathOfOthers(t *testing.T) {
-	dir := t.TempDir()
-	for mode, ok := range map[os.FileMode]bool{0o777: false, 0o770: false, 0o702: false, 0o777 | os.ModeSticky: true, 0o755: true, 0o700: true} {
-		if err := os.Chmod(dir, mode); err != nil {
-			t.Fatal(err)
-		}
-		l, err := listenPath(filepath.Join(dir, "s"))
-		if ok != (err == nil) || !ok && !errors.Is(err, ErrListen) {
-			t.Errorf("in a directory of mode %v: %v", mode, err)
-		}
-		if l != nil {
-			l.Close()
-		}
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("the rest needs root")
-	}
-	left, err := listenUnix(dir, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	left.Listener.Close()
-	for _, of := range []string{filepath.Join(dir, "s"), dir} {
-		if err := os.Lchown(of, 65534, 65534); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := listenPath(filepath.Join(dir, "s")); !errors.Is(err, ErrListen) {
-			t.Errorf("%s belongs to another account: %v", of, err)
-		}
-	}
-}
-
-// TestCrowd: connections beyond the bound are told so, and those that say nothing
-// do not keep the others out for ever.
-func TestCrowd(t *testing.T) {
-	b := newBench(t)
-	b.listen(Options{})
-	var idle []net.Conn
-	for range maxConns + maxStreams {
-		conn, err := net.Dial("tcp", b.s.web.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		idle = append(idle, conn)
-	}
-	// Connections are taken in order, so all of these are.
-	if status, _, _ := b.get("/healthz"); status != 503 {
-		t.Errorf("one more: %d", status)
-	}
-	idle[0].Close()
-	b.until("admitted", func() bool {
-		status, _, _ := b.get("/healthz")
-		return status == 200
-	})
 }
 
 // TestMetrics: what is shown, in the form that Prometheus reads.

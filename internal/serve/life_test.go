@@ -21,7 +21,7 @@ import (
 )
 
 // TestReplaced: another directory in place of the one that is served is served
-// in turn, even with sockets of its own that nobody listens on, and when the
+// in turn, even with separate sockets that no process listens on, and when the
 // server has seen that the first one was gone.
 func TestReplaced(t *testing.T) {
 	for _, seen := range []bool{false, true} {
@@ -62,7 +62,7 @@ func testReplaced(t *testing.T, seen bool) {
 		t.Fatal(err)
 	}
 	b.until("served", func() bool {
-		_, err := Ask(dir, Request{Op: "runs"})
+		_, err := askDirectory(dir, Request{Op: "runs"})
 		return err == nil
 	})
 	b.push("s")
@@ -72,7 +72,7 @@ func testReplaced(t *testing.T, seen bool) {
 	b.idle()
 }
 
-// child is a server in a process of its own.
+// child is a server in a separate process.
 type child struct {
 	*exec.Cmd
 	out *bufio.Reader
@@ -101,8 +101,8 @@ func (b *bench) child(env ...string) *child {
 	return c
 }
 
-// TestKilled: sockets that a killed server left keep nobody from serving, and
-// the handler that ran goes on, beside no other one.
+// TestKilled: sockets that a killed server left keep no process from serving, and
+// the handler that ran continues, next to no other one.
 func TestKilled(t *testing.T) {
 	b := newBench(t)
 	at, leave := b.fifo("at"), b.fifo("leave")
@@ -115,7 +115,7 @@ func TestKilled(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(b.t.Dir(), "run", controlSocket)); err != nil {
 		t.Errorf("the test is not what it is called: %v", err)
 	}
-	if _, err := Ask(b.t.Dir(), Request{Op: "runs"}); err != ErrNobody {
+	if _, err := askDirectory(b.t.Dir(), Request{Op: "runs"}); err != ErrNobody {
 		t.Errorf("a killed server: %v", err)
 	}
 	b.serve(Options{})
@@ -190,7 +190,7 @@ func TestOutlivesDrain(t *testing.T) {
 }
 
 // TestPushWhileEnding: a push that meets a server in any state of its end, or
-// none, is handled by somebody.
+// none, is handled by another process.
 func TestPushWhileEnding(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")

@@ -1,29 +1,28 @@
 package serve
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
+	"net/url"
+	"path"
+	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
-	"time"
+
+	"thread/internal/socket"
 )
 
 // DefaultPort is the TCP port of an Options.Listen that names none.
 const DefaultPort = 9464
 
-// ErrListen says that Options.Listen is no place to listen at, or not without
-// Options.Clients: whoever has an account on this host reaches each of its addresses,
+// ErrListen says that Options.Listen is not a place to listen at, or not without
+// Options.Clients: the process that has an account on this host reaches each of its addresses,
 // the loopback ones too.
-var ErrListen = errors.New("cannot listen")
+var ErrListen = socket.ErrPlace
 
 // ErrAddress says that the system does not let this process listen there: another
 // one does, or it may not.
@@ -33,10 +32,14 @@ var ErrAddress = errors.New("cannot listen on")
 // token, ADDRESS:PORT, ADDRESS or :PORT. It returns ErrListen or ErrAddress.
 func listen(where string, token bool) (l net.Listener, err error) {
 	if path, ok := strings.CutPrefix(where, "unix:"); ok {
-		if l, err = listenPath(path); err != nil && !errors.Is(err, ErrListen) {
-			err = fmt.Errorf("%w %s: %w", ErrAddress, where, err)
+		l, err := socket.Listen(path)
+		switch {
+		case errors.Is(err, ErrListen):
+			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("%w %s: %w", ErrAddress, where, err)
 		}
-		return l, err
+		return l, nil
 	}
 	at, ok := tcpAddress(where)
 	switch {
@@ -78,6 +81,12 @@ func tcpAddress(where string) (*net.TCPAddr, bool) {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(n))), true
 }
 
+// Loopback reports whether an Options.Listen is reached from this host only.
+func Loopback(where string) bool {
+	at, ok := tcpAddress(where)
+	return ok && at.IP.IsLoopback()
+}
+
 // systemError returns what the system said, without the words of package net that
 // repeat the address.
 func systemError(err error) error {
@@ -87,157 +96,85 @@ func systemError(err error) error {
 	return err
 }
 
-// listenPath makes a socket in place of one of this account that nobody listens on
-// any more, and of nothing else, in a directory where no other account can put one
-// of its own in that place.
-func listenPath(path string) (net.Listener, error) {
-	if path == "" {
-		return nil, fmt.Errorf("%w on unix: without a path", ErrListen)
+// ErrBase reports an address of Options.External or a path of Options.Base that is not one.
+var ErrBase = errors.New("invalid address of the pages")
+
+var basePath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
+
+// ParseBase returns the path below which a proxy has the pages, without a slash at its
+// end; "" for the root.
+func ParseBase(text string) (string, error) {
+	base := strings.TrimSuffix(text, "/")
+	if base != "" && (!basePath.MatchString(base) || path.Clean(base) != base || base == "/threads" || strings.HasPrefix(base, "/threads/")) {
+		return "", ErrBase
 	}
-	dir, err := os.Stat(filepath.Dir(path))
-	if err == nil && !private(dir) {
-		return nil, fmt.Errorf("%w on %s: another account can write its directory", ErrListen, path)
-	}
-	info, err := os.Lstat(path)
-	if err == nil && info.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("%w on %s: it is there and no socket", ErrListen, path)
-	}
-	if err == nil && !isOwn(info) {
-		return nil, fmt.Errorf("%w on %s: it is there and of another account", ErrListen, path)
-	}
-	if err == nil {
-		if conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
-			conn.Close()
-			return nil, syscall.EADDRINUSE
-		}
-	}
-	l, err := listenUnix(filepath.Dir(path), filepath.Base(path))
-	if err != nil {
-		return nil, systemError(err)
-	}
-	return l, nil
+	return base, nil
 }
 
-// countedListener counts the connections that are open. Those beyond most are
-// marked, to be told so, and those beyond twice as many are closed at once, so that
-// a flood takes no more descriptors than that. Before one is marked, the one that has
-// waited for its client to read for the longest time is closed, if that is longer than
-// patience: who never reads keeps nobody out.
-type countedListener struct {
-	net.Listener
-	most     int64
-	patience time.Duration
-	open     atomic.Int64
-
-	mu      sync.Mutex
-	writing map[*countedConn]time.Time // since when a Write of theirs goes on
+// ParseExternal returns the address at which browsers reach the pages.
+func ParseExternal(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.RawPath != "" {
+		return nil, ErrBase
+	}
+	u.Path, err = ParseBase(u.Path)
+	return u, err
 }
 
-// giveUp closes the connection that has waited for its client for the longest time, and
-// reports whether there was one.
-func (l *countedListener) giveUp() bool {
-	l.mu.Lock()
-	var victim *countedConn
-	since := time.Now().Add(-l.patience)
-	for c, at := range l.writing {
-		if at.Before(since) {
-			victim, since = c, at
-		}
+// origin is the origin of the pages as browsers know it, "" where that is not configured.
+func (o *Options) origin() string {
+	if o.External == nil {
+		return ""
 	}
-	delete(l.writing, victim)
-	l.mu.Unlock()
-	if victim == nil {
+	return o.External.Scheme + "://" + strings.ToLower(o.External.Host)
+}
+
+// external reports whether a field Host is the host of Options.External.
+func (o *Options) external(host string) bool {
+	if o.External == nil {
 		return false
 	}
-	victim.forget()
-	_ = victim.Close()
-	return true
+	if name, _, err := net.SplitHostPort(host); err == nil && o.External.Port() == "" {
+		host = name
+	}
+	return strings.EqualFold(host, o.External.Host)
 }
 
-// Accept returns a *countedConn.
-func (l *countedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
+// below answers requests whose path begins with the base as those without it, so that a
+// proxy may remove the base or leave it.
+func below(base string, next http.Handler) http.Handler {
+	if base == "" {
+		return next
+	}
+	return http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
+		rest, found := strings.CutPrefix(q.URL.Path, base)
+		switch {
+		case !found || rest != "" && rest[0] != '/':
+			rest = q.URL.Path
+		case rest == "":
+			http.Redirect(rw, q, base+"/", http.StatusPermanentRedirect)
+			return
 		}
-		n := l.open.Add(1)
-		if n > l.most && l.giveUp() {
-			n--
-		}
-		if n <= 2*l.most {
-			return &countedConn{Conn: conn, l: l, over: n > l.most}, nil
-		}
-		l.open.Add(-1)
-		conn.Close()
+		short, at := *q, *q.URL
+		at.Path, at.RawPath = rest, strings.TrimPrefix(at.RawPath, base)
+		short.URL = &at
+		next.ServeHTTP(&basedWriter{rw, base}, &short)
+	})
+}
+
+// basedWriter puts the base before the path of a redirection.
+type basedWriter struct {
+	http.ResponseWriter
+	base string
+}
+
+// Unwrap is for http.ResponseController.
+func (b *basedWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+// WriteHeader completes the header.
+func (b *basedWriter) WriteHeader(status int) {
+	if at := b.Header().Get("Location"); strings.HasPrefix(at, "/") {
+		b.Header().Set("Location", b.base+at)
 	}
-}
-
-// countedConn is one of the connections of a countedListener.
-type countedConn struct {
-	net.Conn
-	l      *countedListener
-	over   bool // one of too many
-	closed atomic.Bool
-}
-
-// Close closes the connection. It may be called again.
-func (c *countedConn) Close() error {
-	if !c.closed.Swap(true) {
-		defer c.l.open.Add(-1)
-	}
-	return c.Conn.Close()
-}
-
-// CloseWrite is what net/http asks for to let a refusal arrive although the request
-// was not read to its end.
-func (c *countedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
-
-// Write writes. What a client did not take in time is not kept for it by the kernel
-// either, once the connection is closed.
-func (c *countedConn) Write(b []byte) (int, error) {
-	c.l.mu.Lock()
-	c.l.writing[c] = time.Now()
-	c.l.mu.Unlock()
-	n, err := c.Conn.Write(b)
-	c.l.mu.Lock()
-	delete(c.l.writing, c)
-	c.l.mu.Unlock()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		c.forget()
-	}
-	return n, err
-}
-
-// forget has the kernel forget what it still has for the client, once it is closed.
-func (c *countedConn) forget() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-}
-
-// crowded reports whether more than half of the connections are taken: then they
-// are not kept for another request.
-func (c *countedConn) crowded() bool { return c.l.open.Load() > c.l.most/2 }
-
-type connKey struct{}
-
-// withConn keeps a connection for the handlers of its requests, see connOf.
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
-// connOf returns the connection of a request's context, nil in a test without one.
-func connOf(ctx context.Context) *countedConn {
-	conn := ctx.Value(connKey{})
-	if encrypted, ok := conn.(*tls.Conn); ok {
-		conn = encrypted.NetConn()
-	}
-	c, _ := conn.(*countedConn)
-	return c
+	b.ResponseWriter.WriteHeader(status)
 }

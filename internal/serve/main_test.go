@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 	}
+	scrapeWait = 20 * time.Second         // tests want the counts of this moment
 	os.Setenv("THREAD_DISPATCH", "spawn") // the host's notifier is not to be asked
 	os.Exit(m.Run())
 }
@@ -59,8 +60,18 @@ var verbs = map[string]func(args []string) error{
 				return err
 			}
 		}
-		s, err := New(Options{Threads: args, Limits: map[string]float64{"main": soakLimit}, Drain: limit,
-			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: func() { fmt.Println("ready") }})
+		o := Options{Threads: args, Limits: map[string]float64{"main": soakLimit}, Drain: limit, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+		if token := os.Getenv("FLOODED"); token != "" { // over HTTP
+			o.Listen, o.Clients, o.writeTime = "127.0.0.1:0", []Client{{Name: "token", Rights: "admin", Token: token}}, time.Second
+		}
+		var s *Server
+		o.Ready = func() {
+			fmt.Println("ready")
+			if o.Listen != "" {
+				fmt.Println(s.web.listener.Addr())
+			}
+		}
+		s, err := New(o)
 		if err != nil {
 			return err
 		}
@@ -131,7 +142,7 @@ func newBench(t testing.TB) *bench {
 }
 
 // others returns the processes that the test has started, by the directory in
-// their environment, and those of this program that have none yet: the kernel
+// their environment, and processes of this program that have none yet: the kernel
 // sets it up after the parent has learned that exec went well.
 func (b *bench) others() (list []string) {
 	self, err := os.Executable()
@@ -217,7 +228,7 @@ func (b *bench) subscribe(s engine.Subscription) {
 	}
 }
 
-// push stores an event and wakes whoever there is, as the program does.
+// push stores an event and wakes the server or dispatch, as the program does.
 func (b *bench) push(source string) int64 {
 	b.Helper()
 	e, err := b.t.Push(context.Background(), event.Draft{Source: source, Type: "message", Content: "x"})
@@ -274,7 +285,7 @@ func (b *bench) log() string {
 
 func (b *bench) ask(q Request) Answer {
 	b.Helper()
-	a, err := Ask(b.t.Dir(), q)
+	a, err := askDirectory(b.t.Dir(), q)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -287,7 +298,7 @@ func (b *bench) idle() {
 	b.until("idle", func() bool { return len(b.ask(Request{Op: "runs"}).Runs) == 0 })
 }
 
-// until asks again and again: for what nobody tells of.
+// until asks again and again: for what nothing tells of.
 func (b *bench) until(what string, ok func() bool) {
 	b.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)

@@ -14,13 +14,8 @@ import (
 	"thread/engine"
 )
 
-const (
-	// scrapeTime bounds the look at the threads for one scrape: scrapers wait 10 s.
-	// What was not looked at by then has no sample.
-	scrapeTime = 5 * time.Second
-	// maxScrapes bounds how many are answered at once: each looks at every thread.
-	maxScrapes = 4
-)
+// maxScrapes bounds how many are answered at once: each looks at every thread.
+const maxScrapes = 4
 
 // stats are what has happened in the lanes since the process began.
 type stats struct {
@@ -67,10 +62,10 @@ func labelValue(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // metricsHandler answers /metrics. The metrics are of the moment; counters of runs
 // and pushes begin with the process.
-func (s *Server) metricsHandler() http.Handler {
+func (s *Server) metricsHandler(ctx context.Context) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		s.stats.runs, s.stats.retries, s.stats.ran, s.stats.waited, laneCollector{s}, threadCollector{s})
+		s.stats.runs, s.stats.retries, s.stats.ran, s.stats.waited, laneCollector{s}, threadCollector{s, &counting{ctx: ctx, until: context.WithDeadline}})
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorLog: s.httpErrors(),
 		ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes})
 }
@@ -94,10 +89,27 @@ var threadMetrics = sync.OnceValue(func() []threadMetric {
 			func(st *threadState) float64 { return float64(st.info.Stored) }},
 		{describe("thread_scheduled", "Delayed events and schedules.", "thread"), prometheus.GaugeValue,
 			func(st *threadState) float64 { return float64(st.info.Scheduled) }},
+		{describe("thread_limit_held_events", "Events over the thread's limits that a consumer or a dead letter keeps from being dropped.", "thread"), prometheus.GaugeValue,
+			func(st *threadState) float64 { return heldEvents(st.info.Limits) }},
+		{describe("thread_history_limit_held", "1 while the history exceeds a limit and cannot drop events.", "thread"), prometheus.GaugeValue,
+			func(st *threadState) float64 {
+				if st.t.historyHeld.Load() {
+					return 1
+				}
+				return 0
+			}},
 		{describe("thread_pushes_total", "Pushes that told this process.", "thread"), prometheus.CounterValue,
 			func(st *threadState) float64 { return float64(st.t.pushes.Load()) }},
 	}
 })
+
+// heldEvents returns how many events a thread could not drop, 0 for a thread within its limits.
+func heldEvents(l *engine.LimitsState) float64 {
+	if l == nil || l.Held == nil {
+		return 0
+	}
+	return float64(l.Held.Through - l.Held.First + 1)
+}
 
 // consumerMetric is one of a subscription, by its place among the thread's. A value
 // below 0 is not known.
@@ -109,9 +121,13 @@ type consumerMetric struct {
 var consumerMetrics = sync.OnceValue(func() []consumerMetric {
 	return []consumerMetric{
 		{describe("thread_consumer_lag_events", "Unread events that match.", "thread", "consumer"),
-			func(st *threadState, i int) float64 { return st.lag[i] }},
+			func(st *threadState, i int) float64 { return st.lag(i) }},
 		{describe("thread_consumer_oldest_seconds", "Age of the oldest unread event that matches, 0 for none.", "thread", "consumer"),
-			func(st *threadState, i int) float64 { return st.oldest[i] }},
+			func(st *threadState, i int) float64 { return st.oldest(i) }},
+		{describe("thread_consumer_lag_unknown", "1 while the two above are from an earlier look, or missing, as they could not be counted.", "thread", "consumer"),
+			func(st *threadState, i int) float64 { return st.unknown(i) }},
+		{describe("thread_consumer_lag_age_seconds", "How long ago they were counted.", "thread", "consumer"),
+			func(st *threadState, i int) float64 { return st.age(i) }},
 		{describe("thread_consumer_dead_letters", "Dead letters.", "thread", "consumer"),
 			func(st *threadState, i int) float64 { return float64(st.info.Subscriptions[i].Dead) }},
 		{describe("thread_consumer_retries", "Dead letters that were sent back and are not settled yet.", "thread", "consumer"),
@@ -125,7 +141,10 @@ var servedThreads = sync.OnceValue(func() *prometheus.Desc {
 })
 
 // threadCollector looks at the threads, at each scrape.
-type threadCollector struct{ s *Server }
+type threadCollector struct {
+	s *Server
+	c *counting
+}
 
 // Describe tells the names.
 func (c threadCollector) Describe(to chan<- *prometheus.Desc) {
@@ -140,59 +159,21 @@ func (c threadCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect looks.
 func (c threadCollector) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
-	defer cancel()
 	all := c.s.all()
 	to <- prometheus.MustNewConstMetric(servedThreads(), prometheus.GaugeValue, float64(len(all)))
-	for _, t := range all {
-		st, err := t.measure(ctx)
-		if err != nil {
-			continue
-		}
-		dir := labelValue(t.dir)
+	for _, st := range c.c.measure(all, scrapeWait) {
+		dir := labelValue(st.t.dir)
 		for _, m := range threadMetrics() {
-			to <- prometheus.MustNewConstMetric(m.Desc, m.kind, m.value(&st), dir)
+			to <- prometheus.MustNewConstMetric(m.Desc, m.kind, m.value(st), dir)
 		}
 		for i := range st.info.Subscriptions {
 			for _, m := range consumerMetrics() {
-				if v := m.value(&st, i); v >= 0 {
+				if v := m.value(st, i); v >= 0 {
 					to <- prometheus.MustNewConstMetric(m.Desc, prometheus.GaugeValue, v, dir, labelValue(st.info.Subscriptions[i].Consumer))
 				}
 			}
 		}
 	}
-}
-
-// threadState is what a scrape shows of one thread.
-type threadState struct {
-	t      *thread
-	info   engine.Info
-	lag    []float64 // by subscription, -1 for not known
-	oldest []float64 // seconds, too
-}
-
-// measure looks at one thread.
-func (t *thread) measure(ctx context.Context) (st threadState, err error) {
-	st.t = t
-	if st.info, err = t.t.Info(ctx); err != nil {
-		return st, err
-	}
-	now := time.Now()
-	names := make([]string, len(st.info.Subscriptions))
-	for i := range names {
-		names[i] = st.info.Subscriptions[i].Consumer
-	}
-	for _, b := range t.t.Backlogs(ctx, names) {
-		lag, age := -1.0, -1.0
-		if b.Err == nil {
-			lag, age = float64(b.Count), 0
-			if at, err := time.Parse(time.RFC3339Nano, b.Oldest); err == nil {
-				age = max(0, now.Sub(at).Seconds())
-			}
-		}
-		st.lag, st.oldest = append(st.lag, lag), append(st.oldest, age)
-	}
-	return st, nil
 }
 
 // laneMetric is a metric of a lane.

@@ -64,7 +64,7 @@ func TestRequests(t *testing.T) {
 		{"GET /healthz HTTP/1.1\r\nA\r\n" + end, 400},                 //
 		{"GET /healthz HTTP/1.1\r\n: b\r\n" + end, 400},               //
 		{"GET /healthz HTTP/1.1\r\nA: b\x00\r\n" + end, 400},          //
-		{"GET /healthz HTTP/1.1\r\nContent-Length: 3\r\n" + end, 400}, // nobody waits for the body
+		{"GET /healthz HTTP/1.1\r\nContent-Length: 3\r\n" + end, 400}, // no process waits for the body
 		{"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + end, 400},
 		{"POST /healthz HTTP/1.1\r\nContent-Length: 1000000\r\n" + end, 405},
 		{"POST /nowhere HTTP/1.1\r\n" + end, 405},
@@ -138,7 +138,7 @@ func TestKeepAlive(t *testing.T) {
 	if r := ask("HEAD", "/events"); r.StatusCode != 200 || r.Header.Get("Content-Type") != "text/event-stream; charset=utf-8" {
 		t.Errorf("HEAD /events: %+v", r)
 	}
-	for range maxConns + 1 {
+	for range b.s.web.listener.each + 1 {
 		b.dial()
 	}
 	b.until("crowded", func() bool { return ask("GET", "/healthz").Close })
@@ -264,7 +264,7 @@ func TestHTTPErrors(t *testing.T) {
 	}
 }
 
-// TestScrapes: so many at once look at the threads, and more are told to come back.
+// TestScrapes: that many at once look at the threads, and more are told to come back.
 func TestScrapes(t *testing.T) {
 	b := newBench(t)
 	b.listen(Options{})

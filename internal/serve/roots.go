@@ -1,17 +1,78 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"thread/engine"
+	"thread/internal/address"
 	"thread/internal/dispatch"
 )
 
+// Runner runs the handlers of one thread. [dispatch.Server] is the one of a directory.
+type Runner interface {
+	// Due returns the consumers that are to run, see [dispatch.Server.Due].
+	Due(ctx context.Context) ([]engine.Due, error)
+	// Run runs a consumer once, see [dispatch.Server.Run].
+	Run(ctx context.Context, consumer string, onlyNew bool, hooks *dispatch.Hooks) (dispatch.Outcome, error)
+	// Resume runs the consumer of a retry, see [dispatch.Server.Resume].
+	Resume(ctx context.Context, retry *dispatch.Retry, hooks *dispatch.Hooks) (dispatch.Outcome, error)
+	// Pending reports whether the standby has something to run.
+	Pending(ctx context.Context) (bool, error)
+	// Close is called when no run begins any more. Those that are in progress continue.
+	Close()
+}
+
+// Remote is the Runner of a thread on a server.
+type Remote interface {
+	Runner
+	// Watch calls look whenever the thread may have changed, until Close, and answer for each
+	// request of another process.
+	Watch(look func(), answer func(ctx context.Context, request []byte) []byte)
+	// Finish is called after Close, when the last run has ended.
+	Finish()
+}
+
+// ThreadError says which thread cannot be served.
+type ThreadError struct {
+	Thread string // its address
+	Err    error
+}
+
+func (e *ThreadError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ThreadError) Unwrap() error { return e.Err }
+
+// openURL opens a thread on a server.
+func (t *thread) openURL() error {
+	if t.s.opts.Remote == nil {
+		return address.ErrNoDriver
+	}
+	e, err := address.Open(t.dir, engine.WithOnRelease(func(string) { t.wake(wakeUp{set: true, push: true}) }))
+	if err != nil {
+		return err
+	}
+	t.remote = t.s.opts.Remote(e, t.s.log.With("thread", t.dir))
+	t.t, t.r, t.place = e, t.remote, e.Dir()
+	if _, err = t.r.Due(context.Background()); err != nil {
+		_ = e.Close() // nothing was written
+		return err
+	}
+	return nil
+}
+
+// directories reports whether some of what is served may be a directory.
+func (o *Options) directories() bool {
+	return len(o.Roots) > 0 || slices.ContainsFunc(o.Threads, func(dir string) bool { return !address.IsURL(dir) })
+}
+
 // scan serves the thread directories directly below the roots, the roots that are
-// thread directories themselves, and those of Options.Threads that were gone and
+// thread directories themselves, and the directories of Options.Threads that were gone and
 // are back: who puts another directory in place of one may be seen in between.
 // Those that cannot be served are left out; each sweep tries them again.
 func (s *Server) scan() {
@@ -26,7 +87,11 @@ func (s *Server) scan() {
 			s.repeats.say(slog.LevelWarn, "root cannot be read", "root", root, "error", err)
 		}
 		for _, e := range entries {
-			s.addFound(filepath.Join(root, e.Name()))
+			dir := filepath.Join(root, e.Name())
+			if _, err := os.Lstat(filepath.Join(dir, "copied.json")); err == nil {
+				continue // a backup: its consumers would do again what the thread's have done
+			}
+			s.addFound(dir)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -62,7 +63,7 @@ type run struct {
 }
 
 func newRun(t *thread, consumer string) *run {
-	return &run{t: t, dir: filepath.Join(t.dir, "run", dispatch.RunsDir, lock.Name(consumer)), abort: make(chan struct{}), over: make(chan struct{})}
+	return &run{t: t, dir: filepath.Join(t.place, "run", dispatch.RunsDir, lock.Name(consumer)), abort: make(chan struct{}), over: make(chan struct{})}
 }
 
 // leaveLane is called when the handler asks for the turns of its deliveries.
@@ -101,13 +102,18 @@ func (r *run) close() {
 	}
 }
 
-// environment makes the two files. A handler runs also where that fails; then it
-// cannot be sent messages.
-func (r *run) environment() []string {
+// environment is what the handler finds of its run.
+func (r *run) environment(runID string, first int64) []string {
+	return append(r.steering(), r.t.s.opts.Tracer.Environment(context.Background(), r.t.t, runID, first)...)
+}
+
+// steering makes the two files. A handler runs also where that fails; then it cannot be
+// sent messages.
+func (r *run) steering() []string {
 	state, pipe := filepath.Join(r.dir, "state"), filepath.Join(r.dir, "messages")
 	err := os.RemoveAll(r.dir) // what a killed server left
 	if err == nil {
-		_, err = os.Stat(r.t.dir) // a deleted thread is not brought back
+		err = r.t.there() // a deleted thread is not brought back
 	}
 	if err == nil {
 		err = os.MkdirAll(r.dir, 0o700)
@@ -129,17 +135,18 @@ func (r *run) environment() []string {
 	return []string{envState + "=" + state, envMessages + "=" + pipe}
 }
 
-// begin starts the handler. Whoever heard from it, and asks for the run, waits
+// begin starts the handler. A process that heard from it, and asks for the run, waits
 // until it is known here.
 func (r *run) begin(id string, start func() (pid int, err error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := time.Now()
 	pid, err := start()
-	if err == nil {
-		r.id, r.pid, r.at = id, pid, at
+	if err != nil {
+		return err
 	}
-	return err
+	r.id, r.pid, r.at = id, pid, at
+	return nil
 }
 
 // started returns the run's id and the handler's process id, "" and 0 before it
@@ -160,7 +167,7 @@ func (r *run) length() time.Duration {
 	return time.Since(r.at)
 }
 
-// end is called when it has ended, and nobody else can run it yet.
+// end is called when it has ended, and no other process can run it yet.
 func (r *run) end() {
 	r.pipe.Lock()
 	defer r.pipe.Unlock()

@@ -15,6 +15,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/internal/backup"
 	"thread/internal/dispatch"
 	"thread/lock"
 )
@@ -51,7 +52,7 @@ func TestPushIsServed(t *testing.T) {
 	})
 }
 
-// TestWaitingForServer: what was pushed while nobody served is found at the start.
+// TestWaitingForServer: what was pushed while no process served is found at the start.
 func TestWaitingForServer(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")
@@ -66,7 +67,7 @@ func TestWaitingForServer(t *testing.T) {
 	b.idle()
 }
 
-// TestLostPing: a push that tells nobody is found by the file notice, and by the
+// TestLostPing: a push that reports nothing is found by the file notice, and by the
 // sweep where there is none.
 func TestLostPing(t *testing.T) {
 	for _, notices := range []bool{true, false} {
@@ -161,7 +162,7 @@ func TestLimit(t *testing.T) {
 }
 
 // TestOwnPushDoesNotSpin: a handler that answers into its own thread without
-// acking is not run by its own push, and is run by the next one of somebody else.
+// acking is not run by its own push, and is run by the next one of another process.
 func TestOwnPushDoesNotSpin(t *testing.T) {
 	b := newBench(t)
 	at := b.fifo("at")
@@ -204,7 +205,7 @@ func TestAnotherHolder(t *testing.T) {
 	b.idle()
 }
 
-// TestRetry: a handler that fails is run again after a second, and waits as such
+// TestRetry: a handler that fails is run again after a second, and waits as a retry
 // in the list, in no lane.
 func TestRetry(t *testing.T) {
 	b := newBench(t)
@@ -237,7 +238,7 @@ func TestRunDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until("listening", func() bool {
-		_, err := Ask(b.t.Dir(), Request{Op: "runs"})
+		_, err := askDirectory(b.t.Dir(), Request{Op: "runs"})
 		return err == nil
 	})
 	b.push("s")
@@ -245,6 +246,49 @@ func TestRunDeleted(t *testing.T) {
 		t.Errorf("the handler's parent is %s", got)
 	}
 	b.idle()
+}
+
+// TestRestoredInRoot: in a root, neither a copy that is being made nor a backup is served,
+// and a restored thread is, with its consumers paused.
+func TestRestoredInRoot(t *testing.T) {
+	b := newBench(t)
+	b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo ran >> "$D/ran"`})
+	if _, err := b.t.Push(t.Context(), event.Draft{Source: "s", Type: "t", Content: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	root := b.path("root")
+	if _, err := backup.Create(t.Context(), b.t.Dir(), root, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(b.t.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if b.t, err = engine.Init(b.t.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(Options{Roots: []string{root}, Sweep: 10 * time.Millisecond})
+	// What restore makes is a thread one level down until it has its name.
+	unfinished := filepath.Join(root, "new.restoring-1", "thread")
+	if _, err := backup.Restore(t.Context(), root, unfinished, backup.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Restore(t.Context(), root, filepath.Join(root, "new"), backup.RestoreOptions{Serving: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.until("served", func() bool { return b.s.thread(filepath.Join(root, "new")) != nil })
+	b.idle()
+	for _, dir := range []string{filepath.Join(root, "000001"), filepath.Dir(unfinished), unfinished} {
+		if b.s.thread(dir) != nil {
+			t.Errorf("%s is served", dir)
+		}
+	}
+	if _, err := os.Stat(b.path("ran")); err == nil {
+		t.Error("a handler has run")
+	}
+	if !dispatch.Served(filepath.Join(root, "new")) || dispatch.Served(unfinished) {
+		t.Error("Served")
+	}
 }
 
 // TestRoots: thread directories below a root are served, those that come later
@@ -271,7 +315,7 @@ func TestRoots(t *testing.T) {
 		t.Errorf("the handler's parent is %s", got)
 	}
 	b.until("idle", func() bool {
-		a, err := Ask(later.Dir(), Request{Op: "runs"})
+		a, err := askDirectory(later.Dir(), Request{Op: "runs"})
 		return err == nil && len(a.Runs) == 0
 	})
 	// Moved and not deleted, which the server could interfere with.

@@ -6,25 +6,31 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
+	"thread/engine"
+	"thread/internal/api"
 	"thread/internal/dispatch"
+	"thread/internal/otlp"
+	"thread/internal/page"
 	"thread/lane"
 )
 
 // Options are the settings of a Server.
 type Options struct {
-	Threads []string           // absolute paths of thread directories
+	Threads []string           // absolute paths of thread directories, and URLs of threads on servers
 	Roots   []string           // absolute paths of directories of thread directories
 	Limits  map[string]float64 // of the lanes, see lane.Queue.Configure
 	Log     *slog.Logger       // nil: nowhere
 	Sweep   time.Duration      // 0: DefaultSweep
 	Drain   time.Duration      // 0: DefaultDrain
-	Ready   func()             // called when every thread is being served, nil for nobody
+	Ready   func()             // called when every thread is being served, nil for none
 	Listen  string             // where HTTP is spoken: unix:PATH, ADDRESS:PORT, ADDRESS or :PORT; "" for nowhere
 	Clients []Client           // who may come there, by their tokens; none only for unix:PATH
 	TLS     *tls.Config        // how it is encrypted there, nil for not at all
@@ -32,9 +38,22 @@ type Options struct {
 	// with the address of one of them that logs a browser in, once; at a unix socket with its
 	// path alone.
 	UI       bool
-	ReadOnly bool // the pages change nothing
+	ReadOnly bool        // nothing is changed over HTTP
+	Sessions page.Keeper // of the pages; nil: all browsers are logged out when the process ends
+	Answers  api.Journal // of requests with an Idempotency-Key; nil: a restart forgets them
+	NoTokens bool        // Clients were made up for this process: no process knows their tokens
+	// Proxies are whose X-Forwarded-For says who a client is.
+	Proxies []netip.Prefix
+	// External is where browsers reach the pages behind a proxy, nil for Listen; Base is the
+	// path of that, or "".
+	External *url.URL
+	Base     string
 	Opened   func(address string)
 	Work     Work // what is done about recorded runs
+	// Tracer exports traces of directories, nil: none.
+	Tracer *otlp.Tracer
+	// Remote returns what runs the handlers of a thread on a server; nil: there are only directories.
+	Remote func(t *engine.Thread, log *slog.Logger) Remote
 
 	// Zero but in tests.
 	heartbeat, writeTime, bodyTime time.Duration
@@ -45,7 +64,7 @@ const (
 	// DefaultSweep is how long a push can go unnoticed when both its ping and the
 	// file notice are lost.
 	DefaultSweep = 30 * time.Second
-	// DefaultDrain is how long handlers may go on when the server ends.
+	// DefaultDrain is how long handlers may continue when the server ends.
 	DefaultDrain = 30 * time.Second
 )
 
@@ -61,8 +80,8 @@ type Server struct {
 
 	stats   *stats
 	repeats *repeats
-	workers *workers
-	web     *web // nil: no HTTP
+	workers []*workers // none before the threads are served
+	web     *web       // nil: no HTTP
 
 	descriptors descriptors
 
@@ -73,7 +92,7 @@ type Server struct {
 
 	waiting context.Context // of what waits in lanes
 	refuse  context.CancelFunc
-	stop    chan struct{} // closed when the drain time is over: running handlers are ended
+	stop    chan struct{} // closed when the drain time has ended: running handlers are ended
 
 	mu      sync.Mutex
 	threads map[string]*thread // by directory
@@ -82,7 +101,7 @@ type Server struct {
 }
 
 // takeoverTime is how long another server of a thread may take to end. Below a root
-// nobody waits for it: there may be a thousand of its threads, and the sweep tries
+// no caller waits for it: there may be a thousand of its threads, and the sweep tries
 // again.
 const takeoverTime = 2 * time.Second
 
@@ -127,7 +146,7 @@ func New(o Options) (*Server, error) {
 }
 
 // Configure sets the limits of the lanes, in place of those before, while work
-// goes on.
+// continues.
 func (s *Server) Configure(limits map[string]float64) error { return s.queue.Configure(limits) }
 
 // Reset begins a new generation of the lanes: handlers that run do not count any
@@ -139,7 +158,7 @@ func (s *Server) Reset() {
 }
 
 // Run serves until ctx ends. Then it takes nothing more, waits for the running
-// handlers for at most Options.Drain, ends those that go on, and returns how many
+// handlers for at most Options.Drain, ends those that continue, and returns how many
 // even that has not ended. The process has to end then. What had not been begun is
 // taken over by the standby; a handler that ran when the server was told to end is run
 // again by the next push or server only.
@@ -153,17 +172,19 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		}
 		defer s.web.close()
 	}
-	s.standby = dispatch.StartStandby(func(format string, args ...any) error {
-		s.log.Warn(fmt.Sprintf(format, args...))
-		return nil
-	})
+	if s.opts.directories() {
+		s.standby = dispatch.StartStandby(func(format string, args ...any) error {
+			s.log.Warn(fmt.Sprintf(format, args...))
+			return nil
+		})
+	}
 	s.notices = newNotices(s)
 	defer s.notices.close()
 	for _, dir := range s.opts.Threads {
 		if _, err := s.add(dir, takeoverTime); err != nil {
 			s.close()
-			s.standby.Stop() // nothing has begun
-			return 0, err
+			s.stopStandby() // nothing has begun
+			return 0, &ThreadError{dir, err}
 		}
 	}
 	for _, t := range s.all() {
@@ -178,7 +199,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		}
 	}
 	s.log.Info("serving", "threads", s.count())
-	if few := s.count() - s.descriptors.threads; few > 0 {
+	if few := s.countDirectories() - s.descriptors.threads; few > 0 {
 		s.log.Warn("too few file descriptors to keep all threads open: the others are looked at by each sweep, and pushes start their handlers",
 			"others", few, "limit", s.opts.maxDescriptors)
 	}
@@ -186,7 +207,8 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 		s.opts.Ready()
 	}
 	debug.FreeOSMemory() // of the first passes
-	s.workers = startWorkers(s)
+	s.startAllWorkers()
+	defer s.opts.Tracer.Start(s.directories)()
 	tick := time.NewTicker(s.opts.Sweep)
 	defer tick.Stop()
 	for {
@@ -217,8 +239,10 @@ func (s *Server) add(dir string, wait time.Duration) (*thread, error) {
 	}
 	s.threads[dir] = t
 	s.mu.Unlock()
-	s.standby.Add(dir)
-	s.notices.add(dir)
+	if t.local != nil {
+		s.standby.Add(dir)
+		s.notices.add(dir)
+	}
 	return t, nil
 }
 
@@ -256,10 +280,36 @@ func (s *Server) all() []*thread {
 	return list
 }
 
+// directories returns the threads that are directories.
+func (s *Server) directories() []string {
+	var dirs []string
+	for _, t := range s.all() {
+		if t.remote == nil {
+			dirs = append(dirs, t.dir)
+		}
+	}
+	return dirs
+}
+
 func (s *Server) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.threads)
+}
+
+func (s *Server) countDirectories() (n int) {
+	for _, t := range s.all() {
+		if t.local != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Server) stopStandby() {
+	if s.standby != nil {
+		s.standby.Stop()
+	}
 }
 
 func (s *Server) thread(dir string) *thread {
@@ -278,7 +328,7 @@ func (s *Server) drop(t *thread) {
 	s.log.Info("thread is gone", "thread", t.dir)
 }
 
-// close takes the sockets away: from now on, pushes find nobody.
+// close takes the sockets away: from now on, pushes find no process.
 func (s *Server) close() {
 	s.mu.Lock()
 	s.ending = true
@@ -302,9 +352,11 @@ const stopTime = 10 * time.Second
 // drain ends the work. What waits in the lanes is in the databases too, so it is
 // let go; the standby finds it there.
 func (s *Server) drain() (left int) {
-	worked := s.workers.drain()
-	defer func() { left += <-worked }()
-	s.log.Info("draining", "running", s.queue.Active(), "queued", s.queue.Total()-s.queue.Active())
+	for _, w := range s.workers {
+		worked := w.drain()
+		defer func() { left += <-worked }()
+	}
+	s.log.Info("draining", "running", s.queue.Active(), "queued", s.queued())
 	s.close()
 	s.queue.Drain()
 	s.refuse()
@@ -321,15 +373,32 @@ func (s *Server) drain() (left int) {
 			if r.State == stateRunning {
 				left++
 			}
+			if t.local == nil {
+				continue // another host runs it
+			}
 			s.log.Warn("left to one-shot dispatch", "thread", t.dir, "consumer", r.Consumer, "state", r.State, "run", r.RunID)
+		}
+	}
+	for _, t := range s.all() {
+		if t.remote != nil {
+			t.remote.Finish()
 		}
 	}
 	s.repeats.sum(0)
 	s.log.Info("drained", "running", left)
 	if left == 0 && !s.anyPending() {
-		s.standby.Stop()
+		s.stopStandby()
 	}
 	return left
+}
+
+// queued counts what waits in a lane. A running task is active in two lanes, so it is not
+// difference of totals (L-07).
+func (s *Server) queued() (n int) {
+	for _, l := range s.queue.Lanes() {
+		n += l.Queued
+	}
+	return n
 }
 
 // awaitIdle waits until no handler runs, and reports whether that came in time.

@@ -87,7 +87,7 @@ func toilOnce(id int64, key string) (ok bool, err error) {
 
 // TestSoakKeys pushes conversations to consumers that have deliveries out side by side,
 // as commands and as workers, while server, supervisors, consume and its commands are
-// killed. Then it looks whether every event was delivered, those of each key in order
+// killed. Then it looks whether every event was delivered, each key's in order
 // and one at a time, and what was delivered again was out when something was killed.
 func TestSoakKeys(t *testing.T) {
 	length := 400 * time.Millisecond
@@ -143,7 +143,7 @@ func TestSoakKeys(t *testing.T) {
 		case 0:
 			stop()
 			kills["serve"]++
-			if rand.IntN(3) > 0 { // sometimes nobody serves for a while
+			if rand.IntN(3) > 0 { // sometimes no process serves for a while
 				start()
 			}
 		default:
@@ -214,7 +214,7 @@ func TestSoakKeys(t *testing.T) {
 				case fields[2] == "begin" && len(want) < len(of) && of[len(want)] == id:
 					begun++
 				case fields[2] == "begin" && len(want) > 0 && want[len(want)-1] == id:
-					begun++ // its end was known to nobody
+					begun++ // its end was known to no process
 				case fields[2] == "begin":
 					t.Fatalf("%s in %s, %s: event %d begins after %v, of %v", c, name, key, id, want, of)
 				case len(want) > 0 && want[len(want)-1] == id:
@@ -236,7 +236,7 @@ func TestSoakKeys(t *testing.T) {
 	for _, n := range kills {
 		killed += n
 	}
-	// At a kill each of the four has so many out, and as many results that are not stored.
+	// At a kill each of the four has that many out, and as many results that are not stored.
 	if again > killed*parallel*2 {
 		t.Errorf("%d events went well twice, with %d kills", again, killed)
 	}

@@ -92,7 +92,7 @@ func TestSoak(t *testing.T) {
 				server.Process.Kill()
 				server.Wait()
 			}
-			if rand.IntN(3) > 0 { // sometimes nobody serves for a while
+			if rand.IntN(3) > 0 { // sometimes no process serves for a while
 				start()
 			} else {
 				server = nil
@@ -100,7 +100,7 @@ func TestSoak(t *testing.T) {
 			nextKill = time.Now().Add(time.Duration(200+rand.IntN(900)) * time.Millisecond)
 		}
 		th := threads[rand.IntN(len(threads))]
-		source := string(rune('a' + rand.IntN(4))) // d matches nobody
+		source := string(rune('a' + rand.IntN(4))) // d matches no process
 		e, err := th.Push(t.Context(), event.Draft{Source: source, Type: "m", Content: "x"})
 		if err == nil {
 			err = dispatch.Wake(t.Context(), th, source)
@@ -151,7 +151,7 @@ func TestSoak(t *testing.T) {
 		if _, err := fmt.Sscanf(line, "%s %d", &consumer, &id); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		// A repetition after a crash is no delivery out of order: what counts is
+		// A repetition after a crash is not a delivery out of order: what counts is
 		// when each event came first.
 		if list := delivered[consumer]; len(list) == 0 || id > list[len(list)-1] {
 			delivered[consumer] = append(list, id)

@@ -83,7 +83,7 @@ func TestSteer(t *testing.T) {
 	}
 	ended := make(chan Answer)
 	go func() {
-		a, _ := Ask(b.t.Dir(), Request{Op: "wait", Consumer: "c"})
+		a, _ := askDirectory(b.t.Dir(), Request{Op: "wait", Consumer: "c"})
 		ended <- a
 	}()
 	next()
@@ -96,8 +96,8 @@ func TestSteer(t *testing.T) {
 	}
 }
 
-// TestStartIsSeenWhole: whoever heard from a handler sees its run with all that
-// is known of it, though the handler is at work before its start is over.
+// TestStartIsSeenWhole: the process that heard from a handler sees its run with all that
+// is known of it, though the handler is at work before its start has ended.
 func TestStartIsSeenWhole(t *testing.T) {
 	b := newBench(t)
 	b.serve(Options{})
@@ -157,7 +157,7 @@ func TestAbort(t *testing.T) {
 
 func TestNobody(t *testing.T) {
 	b := newBench(t)
-	if _, err := Ask(b.t.Dir(), Request{Op: "runs"}); !errors.Is(err, ErrNobody) {
+	if _, err := askDirectory(b.t.Dir(), Request{Op: "runs"}); !errors.Is(err, ErrNobody) {
 		t.Errorf("without a server: %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestDrain(t *testing.T) {
 	b.line(at)
 	stop()
 	b.until("deaf", func() bool {
-		_, err := Ask(b.t.Dir(), Request{Op: "runs"})
+		_, err := askDirectory(b.t.Dir(), Request{Op: "runs"})
 		return errors.Is(err, ErrNobody)
 	})
 	if err := os.WriteFile(b.path("go"), []byte("go\n"), 0); err != nil {

@@ -14,6 +14,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/page"
+	"thread/internal/similar"
 )
 
 // defaultHeartbeat is how often a stream without events is written to, so that
@@ -43,6 +44,7 @@ func (w *web) stream(rw http.ResponseWriter, q *http.Request, t *thread) {
 		refuse(rw, err)
 		return
 	}
+	defer f.close()
 	release, refused := w.place(q)
 	if refused != nil {
 		rw.Header().Set("Retry-After", retryAfter)
@@ -72,8 +74,8 @@ const retryAfter = "15"
 // known, half of the places are all that one of them gets.
 func (w *web) place(q *http.Request) (release func(), refused *httpError) {
 	name := ""
-	if c := w.clients.of(q); c != nil && w.clients.several() {
-		name = c.name
+	if c := askerOf(q); c != nil && w.clients.several() {
+		name = c.Name
 	}
 	release, taken := w.streams.Take(name)
 	switch taken {
@@ -95,15 +97,30 @@ func (w *web) newFollower(q *http.Request, t *thread) (*follower, error) {
 	if err != nil {
 		return nil, badRequest("the query cannot be decoded")
 	}
+	known := []string{"after", "filter", "session"}
+	if q.URL.Path == "/events" {
+		known = append(known, "thread")
+	}
+	if text := similar.UnknownParameter(query, known); text != "" {
+		return nil, badRequest(text)
+	}
 	where := query.Get("filter")
+	f := &follower{t: t, read: t.t, changed: t.changed, close: func() {}}
 	for _, err := range t.t.Events(w.ctx, engine.Query{After: math.MaxInt64, Filter: where}) {
 		return nil, badRequest(err.Error()) // there are no events up there
 	}
-	after, err := place(w.ctx, t, cmp.Or(q.Header.Get("Last-Event-ID"), query.Get("after")))
-	if err != nil {
+	if query.Has("session") {
+		if err := f.ofSession(w.ctx); err != nil {
+			return nil, err
+		}
+		where = ofSession(query.Get("session"), where)
+	}
+	f.where = where
+	if f.after, err = place(w.ctx, f.read, cmp.Or(q.Header.Get("Last-Event-ID"), query.Get("after"))); err != nil {
+		f.close()
 		return nil, err
 	}
-	return &follower{t: t, where: where, after: after}, nil
+	return f, nil
 }
 
 // named returns the thread of that directory, or the only one.
@@ -121,9 +138,9 @@ func (s *Server) named(dir string) (*thread, error) {
 }
 
 // place is where a stream begins: after the event of that id, or with the next one.
-func place(ctx context.Context, t *thread, text string) (int64, error) {
+func place(ctx context.Context, t *engine.Thread, text string) (int64, error) {
 	if text == "" {
-		return t.head(ctx)
+		return head(ctx, t)
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
@@ -133,8 +150,8 @@ func place(ctx context.Context, t *thread, text string) (int64, error) {
 }
 
 // head returns the id of the newest event.
-func (t *thread) head(ctx context.Context) (id int64, err error) {
-	err = t.t.View(ctx, func(tx *engine.Tx) error {
+func head(ctx context.Context, t *engine.Thread) (id int64, err error) {
+	err = t.View(ctx, func(tx *engine.Tx) error {
 		id = tx.Head()
 		return nil
 	})
@@ -159,11 +176,14 @@ type eventWriter struct {
 
 // follower is one stream.
 type follower struct {
-	t     *thread
-	to    streamWriter
-	where string
-	after int64
-	buf   []byte
+	t       *thread
+	read    *engine.Thread         // whose events: t, or its history
+	changed func() <-chan struct{} // of read
+	close   func()
+	to      streamWriter
+	where   string
+	after   int64
+	buf     []byte
 }
 
 // run returns when the client goes, the thread is not served any more or ctx ends,
@@ -177,7 +197,7 @@ func (f *follower) run(ctx context.Context) error {
 	beat := time.NewTicker(f.t.s.opts.heartbeat)
 	defer beat.Stop()
 	for {
-		changed := f.t.changed() // before the read: a change during it leads to another one
+		changed := f.changed() // before the read: a change during it leads to another one
 		if err := f.advance(ctx); err != nil {
 			return err
 		}
@@ -195,12 +215,12 @@ func (f *follower) run(ctx context.Context) error {
 
 // advance sends the events after the stream's place.
 func (f *follower) advance(ctx context.Context) error {
-	head, err := f.t.head(ctx)
+	head, err := head(ctx, f.read)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return nil
 	}
 	if err == nil && head > f.after {
-		for e, eerr := range f.t.t.Events(ctx, engine.Query{After: f.after, Filter: f.where}) {
+		for e, eerr := range f.read.Events(ctx, engine.Query{After: f.after, Filter: f.where}) {
 			if err = eerr; err != nil {
 				break
 			}
@@ -240,10 +260,10 @@ func (f *follower) flush() error {
 	}
 	_, err := f.to.Write(f.buf)
 	f.buf = f.buf[:0]
-	if err == nil {
-		err = f.to.Flush()
+	if err != nil {
+		return err
 	}
-	return err
+	return f.to.Flush()
 }
 
 // appendSSE appends an event: its JSON is one line.

@@ -155,7 +155,7 @@ func TestStreamPushDuringRead(t *testing.T) {
 		}
 	}
 	to := &pushingWriter{b: b}
-	f := &follower{t: b.s.all()[0], to: to}
+	f := &follower{t: b.s.all()[0], read: b.s.all()[0].t, changed: b.s.all()[0].changed, to: to}
 	for n, ids := range []string{"id: 1\nid: 2\n", "id: 1\nid: 2\nid: 3\n"} {
 		if err := f.advance(t.Context()); err != nil {
 			t.Fatal(err)
@@ -215,7 +215,7 @@ func TestStreamFails(t *testing.T) {
 	b := newBench(t)
 	b.listen(Options{})
 	s := b.follow("?filter=" + url.QueryEscape("json_extract(content, '$.a') = 1"))
-	b.push("s") // its content is no JSON
+	b.push("s") // its content is not JSON
 	if got := s.next(); got["event"] != "problem" || got["data"] == "" {
 		t.Errorf("%v", got)
 	}
@@ -260,13 +260,16 @@ func TestStreamSlow(t *testing.T) {
 	}
 }
 
+// fewDescriptors leave about 64 streams.
+const fewDescriptors = 1200
+
 // TestStreamGone: a stream ends when its client goes, and when its thread is not
 // served any more.
 func TestStreamGone(t *testing.T) {
 	b := newBench(t)
-	b.listen(Options{Sweep: 20 * time.Millisecond})
+	b.listen(Options{Sweep: 20 * time.Millisecond, maxDescriptors: fewDescriptors})
 	s := b.follow("")
-	for range 2 * maxStreams { // would not be let in
+	for range 2 * b.s.descriptors.streams { // would not be let in
 		b.until("admitted", func() bool {
 			q, err := http.DefaultClient.Do(b.request("/events?after=0"))
 			if err != nil {
@@ -285,14 +288,15 @@ func TestStreamGone(t *testing.T) {
 // TestStreamCrowd: streams keep only other streams out.
 func TestStreamCrowd(t *testing.T) {
 	b := newBench(t)
-	b.listen(Options{})
+	b.listen(Options{maxDescriptors: fewDescriptors})
+	streams := b.s.descriptors.streams
 	var idle []*eventSource
-	for range maxStreams {
+	for range streams {
 		idle = append(idle, b.follow(""))
 	}
 	for path, want := range map[string]int{"/healthz": 200, "/metrics": 200, "/events": 503} {
 		if status, _, body := b.get(path); status != want {
-			t.Errorf("beside %d streams, %s: %d %s", maxStreams, path, status, body)
+			t.Errorf("beside %d streams, %s: %d %s", streams, path, status, body)
 		}
 	}
 	idle[0].body.Close()
@@ -310,7 +314,7 @@ func TestStreamCrowd(t *testing.T) {
 // told so.
 func TestStreamsOfOne(t *testing.T) {
 	b := newBench(t)
-	b.listen(Options{Clients: []Client{{"many", "read", "token-many"}, {"few", "read", "token-few"}}})
+	b.listen(Options{maxDescriptors: fewDescriptors, Clients: []Client{{Name: "many", Rights: "read", Token: "token-many"}, {Name: "few", Rights: "read", Token: "token-few"}}})
 	ask := func(token string) *http.Response {
 		t.Helper()
 		q := b.request("/events")
@@ -334,7 +338,7 @@ func TestStreamsOfOne(t *testing.T) {
 		}
 		idle = append(idle, r)
 	}
-	if len(idle) != maxStreams/2 {
+	if len(idle) != b.s.descriptors.streams/2 {
 		t.Errorf("one client has %d streams", len(idle))
 	}
 	if r := ask("token-few"); r.StatusCode != 200 {

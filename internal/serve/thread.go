@@ -11,21 +11,28 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/address"
 	"thread/internal/dispatch"
+	"thread/internal/socket"
+	"thread/internal/watch"
 )
 
-// thread is a thread directory that is served.
+// thread is a thread that is served.
 type thread struct {
-	s   *Server
-	dir string
-	id  os.FileInfo // of the directory, which may have other paths
-	t   *engine.Thread
-	r   *dispatch.Server
+	s      *Server
+	dir    string      // its address: the directory or the URL
+	place  string      // of run/ on this host: dir, but of a URL
+	id     os.FileInfo // of the directory, which may have other paths; nil for a URL
+	t      *engine.Thread
+	r      Runner
+	local  *dispatch.Server // r of a directory, nil for a URL
+	remote Remote           // r of a URL, nil for a directory
 
 	mu          sync.Mutex
 	pings       *dispatch.Pings // both nil: not kept open, the sweep and file notices are all that wakes it
-	control     *listener
+	control     *socket.Listener
 	consumers   map[string]*consumer // those that are queued, running or waiting
+	cleared     map[string]bool      // consumers that a clear took out of their lanes, until the next push
 	pending     wakeUp               // not answered by a pass yet
 	reconciling bool
 	closed      bool
@@ -33,12 +40,18 @@ type thread struct {
 	alarm       *time.Timer // for what is scheduled next
 	alarmAt     time.Time   // zero: nothing is
 
+	wakes     atomic.Int64 // how often a pass was asked for
 	retaining atomic.Bool  // a look at the limits is under way
 	retainAt  atomic.Int64 // when the sweep has one made again, seconds since 1970
 
-	pushes atomic.Uint64 // that told this process
-	news   chan struct{} // closed at the next wake-up, nil when nobody waits for it
-	gone   chan struct{} // closed with closed
+	pushes  atomic.Uint64 // that told this process
+	counted atomic.Pointer[map[string]engine.Backlog]
+	// lookedAt is what the last scrape has read.
+	lookedAt atomic.Pointer[seenInfo]
+
+	historyHeld atomic.Bool   // see history.LimitsHeld
+	news        chan struct{} // closed at the next wake-up, nil when no caller waits for it
+	gone        chan struct{} // closed with closed
 }
 
 // stamp tells whether a file was written.
@@ -57,7 +70,10 @@ var errGone = errors.New("the thread directory is gone")
 const mtimeGranularity = 2 * time.Second
 
 func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
-	t := &thread{s: s, dir: dir, consumers: map[string]*consumer{}, gone: make(chan struct{})}
+	t := &thread{s: s, dir: dir, place: dir, consumers: map[string]*consumer{}, cleared: map[string]bool{}, gone: make(chan struct{})}
+	if address.IsURL(dir) {
+		return t, t.openURL()
+	}
 	var err error
 	if t.id, err = os.Stat(dir); err != nil {
 		return nil, err
@@ -73,7 +89,7 @@ func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
 		return nil, err
 	}
 	r.UseStandby(s.standby)
-	t.t, t.r = e, r
+	t.t, t.r, t.local = e, r, r
 	if !s.keepOpen() {
 		r.Close() // the consumers' locks are enough for handlers to run once
 		return t, nil
@@ -86,13 +102,13 @@ func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
 	return t, nil
 }
 
-// listen makes the two sockets. Nobody else has t yet, or t.mu is held.
+// listen makes the two sockets. No other process has t yet, or t.mu is held.
 func (t *thread) listen() error {
-	pings, err := t.r.Listen()
+	pings, err := t.local.Listen()
 	if err != nil {
 		return err
 	}
-	control, err := listenUnix(filepath.Join(t.dir, "run"), controlSocket)
+	control, err := socket.Replace(filepath.Join(t.place, "run"), controlSocket)
 	if err != nil {
 		pings.Close()
 		return err
@@ -103,6 +119,9 @@ func (t *thread) listen() error {
 
 // begin takes pings, and looks for what came before.
 func (t *thread) begin() {
+	if t.remote != nil {
+		t.remote.Watch(func() { t.wake(wakeNew) }, t.answerText)
+	}
 	t.receiveAll()
 	t.wake(wakeNew)
 }
@@ -129,7 +148,7 @@ func (t *thread) receive(pings *dispatch.Pings) {
 	}
 }
 
-// close lets pushes find nobody any more. Handlers go on.
+// close lets pushes find no process any more. Handlers continue.
 func (t *thread) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,6 +176,7 @@ func (t *thread) isClosed() bool {
 
 // wake asks for a pass.
 func (t *thread) wake(w wakeUp) {
+	t.wakes.Add(1)
 	t.s.changes.tell()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,10 +202,12 @@ func (t *thread) changed() <-chan struct{} {
 	return t.news
 }
 
-// reconcile makes passes until nobody asks for it any more.
+// reconcile makes passes until no caller asks for it any more.
 func (t *thread) reconcile() {
-	t.s.passes <- struct{}{}
-	defer func() { <-t.s.passes }()
+	if t.local != nil { // a server that does not answer keeps no other thread waiting
+		t.s.passes <- struct{}{}
+		defer func() { <-t.s.passes }()
+	}
 	for {
 		t.mu.Lock()
 		w := t.pending
@@ -215,22 +237,39 @@ func (t *thread) reconcileOnce(w wakeUp) {
 	}
 	if err != nil {
 		before = stamp{} // so that the sweep asks again, too
-		if errors.Is(err, engine.ErrBusy) {
+		switch {
+		case t.remote != nil: // it is logged, and looked at again soon
+		case errors.Is(err, engine.ErrBusy):
 			time.AfterFunc(retryPause, func() { t.wake(w) })
-		} else {
+		default:
 			t.s.repeats.say(slog.LevelError, "due consumers not found", "thread", t.dir, "error", err)
 		}
 	}
 	t.mu.Lock()
 	t.seen = before
 	t.mu.Unlock()
+	if err == nil {
+		t.leaveUndue(due)
+	}
 	for i := range due {
 		t.enqueue(&due[i].Subscription, w)
 	}
 	t.retain()
 }
 
-// retainPause is the pause between two looks at the limits of a thread that nobody
+// leaveUndue takes out of their lanes what is not due any more: consumers that were paused
+// or unsubscribed, or have nothing unread (L-15).
+func (t *thread) leaveUndue(due []engine.Due) {
+	still := make(map[string]bool, len(due))
+	for i := range due {
+		still[due[i].Consumer] = true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave(func(c *consumer) bool { return !still[c.name] })
+}
+
+// retainPause is the pause between two looks at the limits of a thread that no process
 // pushes to.
 const retainPause = 10 * time.Minute
 
@@ -242,28 +281,46 @@ func (t *thread) retain() {
 	t.retainAt.Store(time.Now().Add(retainPause).Unix())
 	go func() {
 		defer t.retaining.Store(false)
-		t.s.retains.Lock()
-		defer t.s.retains.Unlock()
+		if t.local != nil {
+			t.s.retains.Lock()
+			defer t.s.retains.Unlock()
+		}
 		if t.isClosed() {
 			return
 		}
 		if err := dispatch.Retain(context.Background(), t.t); err != nil {
 			t.s.repeats.say(slog.LevelWarn, "old events not dropped", "thread", t.dir, "error", err)
 		}
+		if err := dispatch.Forget(context.Background(), t.t); err != nil {
+			t.s.repeats.say(slog.LevelWarn, "files of unsubscribed consumers not removed", "thread", t.dir, "error", err)
+		}
 	}()
 }
 
-func (t *thread) stamp() (stamp, error) {
-	info, err := os.Stat(filepath.Join(t.dir, "events.db"))
-	if err != nil {
-		return stamp{}, err
+// there returns an error when the directory is gone.
+func (t *thread) there() error {
+	if t.remote != nil {
+		return nil
 	}
-	return stamp{info.ModTime(), info.Size()}, nil
+	_, err := os.Stat(t.dir)
+	return err
+}
+
+// stamp is zero for a thread on a server.
+func (t *thread) stamp() (stamp, error) {
+	if t.remote != nil {
+		return stamp{}, nil
+	}
+	at, size, err := watch.Written(t.dir)
+	return stamp{at, size}, err
 }
 
 // check is the sweep's visit. It returns errGone when there is nothing left to
 // serve.
 func (t *thread) check() error {
+	if t.remote != nil {
+		return nil // it looks by itself
+	}
 	now, err := t.stamp()
 	if errors.Is(err, os.ErrNotExist) {
 		return errGone
@@ -298,7 +355,7 @@ func (t *thread) reopen() (again bool, err error) {
 		return false, nil
 	}
 	pings, control := t.pings, t.control
-	if err = t.r.Renew(); err == nil {
+	if err = t.local.Renew(); err == nil {
 		err = t.listen()
 	}
 	if err != nil {

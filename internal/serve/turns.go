@@ -21,7 +21,7 @@ import (
 // deliveries would wait for it.
 //
 // What waits is given up when the connection ends. What has its turn keeps it until the
-// run is over, as a handler that was killed may have left its commands at work.
+// run has ended, as a handler that was killed may have left its commands at work.
 type turns struct {
 	t    *thread
 	run  *run
@@ -138,7 +138,7 @@ func (s *turns) send(a dispatch.TurnAnswer) {
 // ask queues a delivery.
 func (s *turns) ask(r *dispatch.TurnRequest) {
 	d := &delivery{of: s, number: r.Ask, event: r.Event, asked: time.Now(), since: time.Now(), state: stateQueued,
-		dir: dispatch.DeliveryDir(s.t.dir, s.name, r.Slot), over: make(chan struct{})}
+		dir: dispatch.DeliveryDir(s.t.place, s.name, r.Slot), over: make(chan struct{})}
 	path := lane.Lane(s.lane)
 	if r.Key != nil {
 		key := sessionKey(*r.Key)
@@ -153,7 +153,7 @@ func (s *turns) ask(r *dispatch.TurnRequest) {
 		s.deliveries[d.number] = d
 	}
 	s.mu.Unlock()
-	if err != nil { // nobody that follows the protocol
+	if err != nil { // no process that follows the protocol
 		s.t.s.repeats.say(slog.LevelWarn, "turn refused", "thread", s.t.dir, "consumer", s.name, "error", err)
 		s.conn.Close()
 		return
@@ -216,7 +216,7 @@ func (d *delivery) carryOut() error {
 	return err
 }
 
-// end is called when a delivery is over, or not wanted any more.
+// end is called when a delivery has ended, or not wanted any more.
 func (s *turns) end(r *dispatch.TurnRequest) {
 	s.mu.Lock()
 	d := s.deliveries[r.End]
@@ -264,9 +264,9 @@ func sessionKey(key string) string {
 	return dispatch.ShortKey(lanes.Session(key))[len("session:"):]
 }
 
-// keyLane is the session lane of a key: it is common to the consumers of the thread, and
-// no other thread's. What users see of it ends before the zero byte; no path holds one.
-func (t *thread) keyLane(key string) string { return lanes.Session(key) + "\x00" + t.dir + "\x00k" }
+// keyLane returns the session lane of a key, which the consumers of the thread share and
+// no other thread has.
+func (t *thread) keyLane(key string) string { return lanes.Scoped(lanes.Session(key), "key "+t.dir) }
 
 // delivery is under what the registry has the delivery of a consumer with the key.
 func (t *thread) delivery(consumer, key string) string { return t.keyLane(key) + "\x00" + consumer }

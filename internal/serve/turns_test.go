@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,7 +81,7 @@ func (b *bench) drained(t *engine.Thread, consumer string) {
 // deliveries returns the deliveries in the state, as CONSUMER:KEY:EVENT.
 func (b *bench) deliveries(t *engine.Thread, state string) (list []string) {
 	b.Helper()
-	a, err := Ask(t.Dir(), Request{Op: "runs"})
+	a, err := askDirectory(t.Dir(), Request{Op: "runs"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func (b *bench) deliveries(t *engine.Thread, state string) (list []string) {
 }
 
 // L-03, L-23: deliveries of two consumers of one thread that have the same key take
-// turns, whatever the key is written like, those of another thread do not; and the
+// turns, whatever the key is written like, keys of another thread do not; and the
 // limit of the lane holds for the deliveries of all threads together. The handlers
 // themselves have no place in it.
 func TestSessionLanes(t *testing.T) {
@@ -166,11 +167,9 @@ func TestSessionLanes(t *testing.T) {
 		b.drained(th, "d")
 	}
 	b.idle()
-	for _, l := range b.s.queue.Lanes() {
-		if l.Name != "talk" {
-			t.Errorf("a lane is left: %+v", l)
-		}
-	}
+	b.until("the lanes of keys to go", func() bool {
+		return !slices.ContainsFunc(b.s.queue.Lanes(), func(l lane.Stats) bool { return l.Name != "talk" })
+	})
 }
 
 // Without a key no delivery is in a session lane, and none can be named.
@@ -281,7 +280,7 @@ func TestSteerDelivery(t *testing.T) {
 	}
 }
 
-// L-10, L-22: what fails in a probe lane is told to nobody but as an event that has failed.
+// L-10, L-22: what fails in a probe lane is told to no process but as an event that has failed.
 // L-24: after the time that its subscription says a wait is reported, with 0 always, and
 // the delivery is carried out all the same.
 func TestProbesAndWarnings(t *testing.T) {
@@ -336,7 +335,7 @@ func TestDrainTurns(t *testing.T) {
 	b.until("the other waits", func() bool { return len(b.deliveries(b.t, stateQueued)) == 1 })
 	stop()
 	b.until("deaf", func() bool {
-		_, err := Ask(b.t.Dir(), Request{Op: "runs"})
+		_, err := askDirectory(b.t.Dir(), Request{Op: "runs"})
 		return errors.Is(err, ErrNobody)
 	})
 	leave.Write([]byte("\n"))
@@ -391,7 +390,7 @@ func TestTurnsProtocol(t *testing.T) {
 	second := dialed(join, `{"ask":1,"key":"a","event":4}`)
 	expect(second, `{}`)
 	expect(first, "") // there is one connection of a run
-	// What had its turn has it until the run is over; what waited is gone.
+	// What had its turn has it until the run has ended; what waited is gone.
 	b.until("one waits", func() bool { return b.ask(Request{Op: "lanes", Key: event.Text("a")}).Lanes[0].Queued == 1 })
 	third := dialed(join, `{"ask":1,"event":1}`, `{"ask":1,"event":1}`)
 	expect(third, `{}`)

@@ -1,8 +1,11 @@
 package serve
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -42,8 +45,11 @@ func (h uiHost) Done() <-chan struct{} { return h.w.ctx.Done() }
 // uiThread is a thread as the pages know it.
 type uiThread struct{ t *thread }
 
-// Dir is its directory.
+// Dir is its directory or URL.
 func (t uiThread) Dir() string { return t.t.dir }
+
+// Version counts the notices that it may have changed.
+func (t uiThread) Version() int64 { return 1 + t.t.wakes.Load() }
 
 // Engine is its handle.
 func (t uiThread) Engine() *engine.Thread { return t.t.t }
@@ -61,9 +67,15 @@ func (t uiThread) Runs() []page.Run {
 // Wake starts what is due, as after a push.
 func (t uiThread) Wake() { t.t.wake(wakeUp{set: true, push: true}) }
 
+// Abort ends the consumer's handler, and reports whether it ran.
+func (t uiThread) Abort(consumer string) bool { return t.t.s.runs.Abort(t.t.session(consumer)) }
+
 // entrance is the address of the first page, for a browser of this host. Who reaches a
 // unix socket needs none.
 func (w *web) entrance() string {
+	if u := w.s.opts.External; u != nil {
+		return u.Scheme + "://" + u.Host + w.s.opts.Base + w.page.OneTime()
+	}
 	at, ok := w.listener.Addr().(*net.TCPAddr)
 	if !ok {
 		return w.s.opts.Listen
@@ -76,7 +88,7 @@ func (w *web) entrance() string {
 	if w.s.opts.TLS != nil {
 		scheme = "https://"
 	}
-	return scheme + net.JoinHostPort(host, strconv.Itoa(at.Port)) + w.page.OneTime()
+	return scheme + net.JoinHostPort(host, strconv.Itoa(at.Port)) + w.s.opts.Base + w.page.OneTime()
 }
 
 // formTime is how long the body of a form may take to come.
@@ -84,13 +96,12 @@ const formTime = 10 * time.Second
 
 // serveUI answers what is for the pages, and reports whether it did. It comes before the
 // checks of other paths: browsers have no Authorization, but a cookie, and forms a body.
-func (w *web) serveUI(rw http.ResponseWriter, q *http.Request) bool {
+func (w *web) serveUI(rw http.ResponseWriter, q *http.Request, from *client) bool {
 	if w.page == nil || q.URL.Path == "/healthz" || q.URL.Path == "/metrics" || q.URL.Path == "/events" {
 		return false
 	}
-	from := w.clients.of(q)
-	if w.clients.open() && !w.ownHost(q) {
-		from = nil
+	if from != nil && (from.Scoped() || !from.rights.Include(api.Read)) || w.clients.open() && !w.ownHost(q) {
+		from = nil // the pages are about all threads
 	}
 	known := from != nil || w.page.Known(q)
 	post := q.Method == http.MethodPost
@@ -117,12 +128,37 @@ func (w *web) serveUI(rw http.ResponseWriter, q *http.Request) bool {
 	return true
 }
 
-// logIn returns what stays of a client who gives its token, "" for none.
-func (w *web) logIn(token string) string {
-	if c := w.clients.find(token); c != nil {
-		return string(c.key[:])
+// logIn returns what stays of a client who gives its token, "" for none, and how long the
+// address has to wait after too many wrong ones.
+func (w *web) logIn(q *http.Request, token string) (key string, pause time.Duration) {
+	c, pause := w.try(q, token)
+	if c == nil || c.Scoped() || !c.rights.Include(api.Read) {
+		return "", pause
 	}
-	return ""
+	return string(c.sum[:]), 0
+}
+
+// printed says for which clients the one-time address was printed: those there are now.
+func (w *web) printed() string {
+	if w.s.opts.NoTokens {
+		return ""
+	}
+	sum := sha256.New()
+	for _, c := range *w.clients.list.Load() {
+		_, _ = sum.Write(c.sum[:])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// encrypted reports whether a trusted proxy says that its client came by TLS.
+func (w *web) encrypted(q *http.Request) bool {
+	from, _ := netip.ParseAddrPort(q.RemoteAddr)
+	return w.trusted(from.Addr().Unmap()) && q.Header.Get("X-Forwarded-Proto") == "https"
+}
+
+// auditPage logs an action of the pages.
+func (w *web) auditPage(c page.Change) {
+	w.s.log.Info("change", "by", "page", "address", c.From, "verb", c.Do, "thread", c.Thread, "about", c.What, "result", c.Result)
 }
 
 // known reports whether who logged in so is still a client, and may change something.

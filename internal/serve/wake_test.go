@@ -29,7 +29,7 @@ func TestPushDuringPass(t *testing.T) {
 	})
 	b.push("s") // 2. a push
 	b.until("told", func() bool { return th.pushes.Load() == 1 })
-	go th.reconcile() // 3. the pass goes on
+	go th.reconcile() // 3. the pass continues
 	b.line(at)
 	b.idle()
 }
@@ -54,7 +54,7 @@ func TestPushDuringAttempt(t *testing.T) {
 		defer th.mu.Unlock()
 		return c.missed.set
 	})
-	th.after(c, dispatch.Outcome{}, nil) // 3. the handler was somebody else's
+	th.after(c, dispatch.Outcome{}, nil) // 3. the handler was another process's
 	b.line(at)
 	b.idle()
 }

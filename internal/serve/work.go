@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"thread/history"
 	"thread/internal/dispatch"
 	"thread/internal/watch"
+	"thread/jsonlog"
 )
 
-// Work says what the server does about recorded runs (docs/HISTORY.md): it recovers
+// Work says what the server does about recorded runs (docs/reference/history.md): it recovers
 // those whose workers are gone, in any case, and with a Command it executes those that
 // are queued.
 type Work struct {
@@ -24,7 +24,7 @@ type Work struct {
 	Parallel int `json:"parallel"`
 	// Timeout ends a command, "10m"; "" for never.
 	Timeout string `json:"timeout"`
-	// Strategy and MaxAttempts are those of history.RecoverOptions.
+	// Strategy and MaxAttempts are the attempts of history.RecoverOptions.
 	Strategy    history.Strategy `json:"strategy"`
 	MaxAttempts int              `json:"max_attempts"`
 
@@ -50,7 +50,7 @@ func (w *Work) check() error {
 		return fmt.Errorf("max_attempts is %d, not from 1 to %d", w.MaxAttempts, maxParallel)
 	case w.Timeout != "":
 		if d, err := time.ParseDuration(w.Timeout); err != nil || d <= 0 {
-			return fmt.Errorf("timeout %q is no duration, as 10m", w.Timeout)
+			return fmt.Errorf("timeout %q is not a duration, as 10m", w.Timeout)
 		}
 	}
 	return nil
@@ -66,10 +66,12 @@ type worker interface {
 	End() // asks it to end
 }
 
-// workers sees to the recorded runs of all threads, in one goroutine.
+// workers sees to the recorded runs of all threads in directories, in one goroutine, or to those
+// of one thread on a server.
 type workers struct {
 	s    *Server
 	work Work
+	only string      // the URL of the thread; "": those in directories
 	dirs *watch.Dirs // of the histories; nil: every look is by the clock
 
 	noticed chan string // directories of threads
@@ -101,8 +103,8 @@ type shift struct {
 }
 
 // startWorkers begins with a look at every thread.
-func startWorkers(s *Server) *workers {
-	w := &workers{s: s, work: s.opts.Work, noticed: make(chan string, 64), ended: make(chan *shift), stop: make(chan struct{}),
+func startWorkers(s *Server, only string) *workers {
+	w := &workers{s: s, only: only, work: s.opts.Work, noticed: make(chan string, 64), ended: make(chan *shift), stop: make(chan struct{}),
 		done: make(chan int, 1), threads: map[string]*worked{}, running: map[*shift]bool{}}
 	if w.work.every == 0 {
 		w.work.every = recoverEvery
@@ -113,7 +115,7 @@ func startWorkers(s *Server) *workers {
 	if w.work.start == nil {
 		w.work.start = w.startProgram
 	}
-	if w.work.Command != "" {
+	if w.work.Command != "" && only == "" {
 		if dirs, err := watch.NewDirs(); err == nil {
 			w.dirs = dirs
 			go w.notices()
@@ -171,8 +173,14 @@ func (w *workers) loop() {
 func (w *workers) lookAtAll() {
 	served := map[string]bool{}
 	for _, t := range w.s.all() {
-		served[t.dir] = true
-		w.look(t.dir)
+		switch {
+		case w.only == "" && t.local != nil:
+			served[t.dir] = true
+			w.look(t.dir)
+		case w.only == t.dir:
+			served[t.dir] = true
+			w.lookURL()
+		}
 	}
 	for dir, t := range w.threads {
 		if !served[dir] && t.running == 0 {
@@ -186,7 +194,7 @@ func (w *workers) lookAtAll() {
 
 // look recovers and claims in one thread, if it has a history.
 func (w *workers) look(dir string) {
-	info, err := os.Stat(filepath.Join(dir, history.Dir, "events.db"))
+	at, size, err := watch.Written(filepath.Join(dir, history.Dir))
 	if err != nil {
 		return
 	}
@@ -198,8 +206,8 @@ func (w *workers) look(dir string) {
 	if w.dirs != nil {
 		_ = w.dirs.Add(filepath.Join(dir, history.Dir)) // without it, by the clock; it may be another directory by now
 	}
-	now := stamp{info.ModTime(), info.Size()}
-	changed := now != t.stamp || time.Since(info.ModTime()) < mtimeGranularity
+	now := stamp{at, size}
+	changed := now != t.stamp || time.Since(at) < mtimeGranularity
 	t.stamp = now
 	if time.Since(t.recovered) >= w.work.every && (changed || t.active || t.recovered.IsZero()) {
 		w.recover(dir, t)
@@ -209,10 +217,30 @@ func (w *workers) look(dir string) {
 	}
 }
 
+// lookURL is look by the clock alone.
+func (w *workers) lookURL() {
+	t := w.threads[w.only]
+	if t == nil {
+		t = &worked{}
+		w.threads[w.only] = t
+	}
+	if time.Since(t.recovered) >= w.work.every {
+		w.recover(w.only, t)
+	}
+	if w.work.Command != "" {
+		w.claim(w.only, t)
+	}
+}
+
 // open returns a handle for one look: one that stays would keep files open for each
 // thread.
 func (w *workers) open(dir string) *history.History {
-	h, err := history.Open(context.Background(), dir, history.WithEngine(dispatch.OwnFile(dir)))
+	h, err := history.Open(context.Background(), dir, history.WithEngine(dispatch.OwnFile(dir)), history.WithLog(func(r history.Record) {
+		w.s.log.Info(r.Event, append([]any{"thread", dir}, r.LogAttrs()...)...)
+		if w.only == "" {
+			_ = jsonlog.OpenLog(dir).Info("%s", r.LogLine()) // a log that cannot be written stops nothing
+		}
+	}))
 	if err != nil {
 		w.s.repeats.say(slog.LevelWarn, "history cannot be read", "thread", dir, "error", err)
 		return nil
@@ -288,16 +316,22 @@ func (w *workers) over(e *shift) {
 // drain lets the workers that are at work come to their end, as handlers do, and then
 // ends them. The channel tells how many even that has not ended.
 func (w *workers) drain() <-chan int {
-	if w == nil {
-		left := make(chan int, 1)
-		left <- 0
-		return left
-	}
 	close(w.stop)
 	return w.done
 }
 
-// end waits for the workers, no longer than handlers may go on.
+// startAllWorkers starts workers of the directories and of each URL: a server that does not answer
+// delays no other thread.
+func (s *Server) startAllWorkers() {
+	s.workers = append(s.workers, startWorkers(s, ""))
+	for _, t := range s.all() {
+		if t.remote != nil {
+			s.workers = append(s.workers, startWorkers(s, t.dir))
+		}
+	}
+}
+
+// end waits for the workers, no longer than handlers may continue.
 func (w *workers) end() {
 	if w.dirs != nil {
 		w.dirs.Close()

@@ -97,7 +97,7 @@ func (s *shop) taken() []string {
 	return slices.Clone(s.took)
 }
 
-// TestServeExecutesRuns is H-16: a server executes what is queued, oldest first, those of
+// TestServeExecutesRuns is H-16: a server executes what is queued, oldest first, runs of
 // a session in order and one at a time, no more at once than it may, what was queued
 // before it began as what comes later, also in a thread that had no history yet.
 func TestServeExecutesRuns(t *testing.T) {

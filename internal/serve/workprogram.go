@@ -2,25 +2,29 @@ package serve
 
 import (
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 
+	"thread/internal/command"
 	"thread/internal/dispatch"
+	"thread/internal/pipe"
 	"thread/internal/programs"
 )
 
-// program is a worker that is the program thread.
+// program is a worker that is the program thread. It supervises its own run and continues with
+// it when the server is killed: the run has its locks, and so has the command.
 type program struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
+	*command.Process
+	stderr pipe.Tail
 }
 
+const keptOfWorker = 2 << 10
+
 // startProgram starts thread run work for one run. What the command prints is in the
-// history, as that of thread run exec is.
+// history, as the command of thread run exec is.
 func (w *workers) startProgram(dir string) (worker, error) {
 	path := programs.Thread()
 	if path == "" {
@@ -36,43 +40,29 @@ func (w *workers) startProgram(dir string) (worker, error) {
 	if w.work.Timeout != "" {
 		args = append(args, "--timeout", w.work.Timeout)
 	}
-	p := &program{cmd: exec.Command(path, append(args, "--", "sh", "-c", w.work.Command)...)}
+	// A separate group keeps Ctrl-C on the server's terminal from the worker: the server lets
+	// it come to its end.
+	p := &program{stderr: pipe.Tail{Most: keptOfWorker}}
+	spec := command.Spec{Argv: append(append([]string{path}, args...), "--", "sh", "-c", w.work.Command), Env: []string{}, Stderr: &p.stderr, Group: true}
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "THREAD_RUN_") && !strings.HasPrefix(v, "THREAD_SESSION_ID=") {
-			p.cmd.Env = append(p.cmd.Env, v)
+			spec.Env = append(spec.Env, v)
 		}
 	}
-	p.cmd.Stderr = &lastBytes{&p.stderr}
-	ownGroup(p.cmd)
-	return p, p.cmd.Start()
+	var err error
+	p.Process, err = command.Start(spec)
+	return p, err
 }
 
 // Wait returns what went wrong with the worker itself: a command that fails is a failed
 // run, and no error here.
 func (p *program) Wait() error {
-	err := p.cmd.Wait()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(p.stderr.Bytes()))
+	x := p.Process.Wait(context.Background())
+	if x.Code == 0 {
+		return nil
 	}
-	return err
+	return fmt.Errorf("%s: %s", x.Text(), bytes.TrimSpace(p.stderr.Bytes()))
 }
 
 // End asks the worker to end its command.
-func (p *program) End() {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrInvalid) || errors.Is(err, errors.ErrUnsupported) {
-		_ = p.cmd.Process.Kill() // where there are no signals
-	}
-}
-
-// lastBytes keeps the end of what is written.
-type lastBytes struct{ b *bytes.Buffer }
-
-const keptOfWorker = 2 << 10
-
-func (l *lastBytes) Write(p []byte) (int, error) {
-	l.b.Write(p)
-	if over := l.b.Len() - keptOfWorker; over > 0 {
-		l.b.Next(over)
-	}
-	return len(p), nil
-}
+func (p *program) End() { _ = p.Signal(syscall.SIGTERM) } // it may have ended

@@ -11,7 +11,7 @@ import (
 type CallerPanic struct{ Value any }
 
 // Call runs a function that a user of the library gave us. A panic that begins in it
-// goes on as a CallerPanic.
+// continues as a CallerPanic.
 func Call(fn func() error) error {
 	done := false
 	defer func() {
@@ -21,9 +21,9 @@ func Call(fn func() error) error {
 		inDatabase := panicIsInDatabase()
 		r := recover()
 		if r == nil {
-			return // runtime.Goexit, which goes on
+			return // runtime.Goexit, which continues
 		}
-		// A fault at an address is one in the mapped file, whoever reads it.
+		// A fault at an address is one in the mapped file, the process that reads it.
 		if _, fault := r.(interface{ Addr() uintptr }); fault || inDatabase {
 			panic(r)
 		}

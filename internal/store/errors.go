@@ -15,6 +15,7 @@ var (
 	ErrSQLite      = errors.New("a SQLite thread directory")
 	ErrNotDatabase = errors.New("events.db is not a thread database")
 	ErrEmpty       = fmt.Errorf("%w: it is empty", ErrNotDatabase)
+	ErrOldFormat   = fmt.Errorf("%w: written before the first release", ErrNotDatabase)
 	ErrNewerFormat = errors.New("written by a newer version")
 	ErrByteOrder   = errors.New("written on a host of other byte order")
 	ErrTooLarge    = errors.New("database is too large for this host's address space")

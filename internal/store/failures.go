@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"thread/index"
+	"thread/internal/store/rec"
 )
 
 // Failures is what is known of a consumer's failed attempts at one event.
@@ -22,75 +22,40 @@ type Failures struct {
 	NextAt     time.Time // not to be tried before, zero: now
 	DiedAt     time.Time // when it became a dead letter, zero: it is none
 
+	History []Failure // counted attempts, the newest MaxHistory of them, in their order
+
 	Round     int64 // of Attempts, those since the start or the latest retry
 	Deferrals int64 // EX_TEMPFAIL in a row
 }
 
-const (
-	fieldAttempts   = 1
-	fieldRound      = 2
-	fieldDeferrals  = 3
-	fieldExitCode   = 4
-	fieldFirstError = 5
-	fieldLastError  = 6
-	fieldFirstAt    = 7
-	fieldLastAt     = 8
-	fieldNextAt     = 9
-	fieldDiedAt     = 10
-)
-
-func (f *Failures) append(b []byte) []byte {
-	b = appendNumber(b, fieldAttempts, f.Attempts)
-	b = appendNumber(b, fieldRound, f.Round)
-	b = appendNumber(b, fieldDeferrals, f.Deferrals)
-	b = appendNumber(b, fieldExitCode, f.ExitCode)
-	if f.FirstError != "" {
-		b = appendField(b, fieldFirstError, f.FirstError)
-	}
-	if f.LastError != "" {
-		b = appendField(b, fieldLastError, f.LastError)
-	}
-	b = appendTime(b, fieldFirstAt, f.FirstAt)
-	b = appendTime(b, fieldLastAt, f.LastAt)
-	b = appendTime(b, fieldNextAt, f.NextAt)
-	return appendTime(b, fieldDiedAt, f.DiedAt)
+// Failure is one failed attempt. Its record consists of fields.
+type Failure struct {
+	At       time.Time
+	ExitCode int64
+	Error    string
 }
 
-func decodeFailures(b []byte) (f Failures, err error) {
-	err = eachField(b, func(tag uint64, v []byte) error {
-		switch tag {
-		case fieldFirstError:
-			f.FirstError = string(v)
-			return nil
-		case fieldLastError:
-			f.LastError = string(v)
-			return nil
-		}
-		if tag > fieldDiedAt {
-			return nil // of a newer version
-		}
-		n, err := number(v)
-		switch at := time.UnixMilli(n); tag {
-		case fieldAttempts:
-			f.Attempts = n
-		case fieldRound:
-			f.Round = n
-		case fieldDeferrals:
-			f.Deferrals = n
-		case fieldExitCode:
-			f.ExitCode = n
-		case fieldFirstAt:
-			f.FirstAt = at
-		case fieldLastAt:
-			f.LastAt = at
-		case fieldNextAt:
-			f.NextAt = at
-		case fieldDiedAt:
-			f.DiedAt = at
-		}
-		return err
-	})
-	return f, err
+// MaxHistory bounds Failures.History.
+const MaxHistory = 20
+
+func (f *Failure) walk(w *rec.Walk) {
+	w.Time(1, &f.At)
+	w.Int(2, &f.ExitCode)
+	w.Text(3, &f.Error)
+}
+
+func (f *Failures) walk(w *rec.Walk) {
+	w.Int(1, &f.Attempts)
+	w.Int(2, &f.Round)
+	w.Int(3, &f.Deferrals)
+	w.Int(4, &f.ExitCode)
+	w.Text(5, &f.FirstError)
+	w.Text(6, &f.LastError)
+	w.Time(7, &f.FirstAt)
+	w.Time(8, &f.LastAt)
+	w.Time(9, &f.NextAt)
+	w.Time(10, &f.DiedAt)
+	rec.List(w, 16, &f.History, (*Failure).walk) // 11 to 15 are of Attempt
 }
 
 // LetterKey is the key of a dead letter: all of a consumer lie together, in the order
@@ -115,13 +80,17 @@ func SplitLetterKey(k []byte) (consumer string, id int64, err error) {
 }
 
 // EncodeLetter returns the record of a dead letter for key.
-func (f *Failures) EncodeLetter(key []byte) []byte { return index.AppendSum(f.append(nil), key) }
+func (f *Failures) EncodeLetter(key []byte) []byte { return rec.Encode(key, f.walk) }
 
 // DecodeLetter reads a record of a dead letter; ErrCorrupt if it is not valid.
-func DecodeLetter(key, value []byte) (Failures, error) {
-	b, ok := index.CheckSum(key, value)
-	if !ok {
-		return Failures{}, fmt.Errorf("%w: letter %x", ErrCorrupt, key)
+func DecodeLetter(key, value []byte) (f Failures, err error) {
+	return f, decode("letter %x", key, value, f.walk)
+}
+
+// decode reads a record. The error names it by its key.
+func decode(name string, key, value []byte, walk func(*rec.Walk)) error {
+	if err := rec.Decode(key, value, walk); err != nil {
+		return fmt.Errorf("%w: "+name+": %w", ErrCorrupt, key, err)
 	}
-	return decodeFailures(b)
+	return nil
 }

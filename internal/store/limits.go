@@ -1,10 +1,9 @@
 package store
 
 import (
-	"fmt"
 	"time"
 
-	"thread/index"
+	"thread/internal/store/rec"
 )
 
 // Limits is what a thread keeps by itself, and how far that is. Table limits, by
@@ -31,70 +30,28 @@ type Limits struct {
 // LimitsKey is the key of the one record of table limits.
 var LimitsKey = []byte("limits")
 
-const (
-	fieldMaxAge    = 1
-	fieldMaxBytes  = 2
-	fieldMaxEvents = 3
-	fieldForce     = 4
-	fieldTrusted   = 5
-	fieldDoubted   = 6
-	fieldAgeAt     = 7
-	fieldTriedAt   = 8
-	fieldNextID    = 9
-	fieldWanted    = 10
-)
+func (l *Limits) walk(w *rec.Walk) {
+	w.Millis(1, &l.MaxAge)
+	w.Int(2, &l.MaxBytes)
+	w.Int(3, &l.MaxEvents)
+	force := int64(0)
+	if l.Force {
+		force = 1
+	}
+	w.Int(4, &force)
+	l.Force = force == 1
+	w.Time(5, &l.Trusted)
+	w.Time(6, &l.Doubted)
+	w.Time(7, &l.AgeAt)
+	w.Time(8, &l.TriedAt)
+	w.Int(9, &l.NextID)
+	w.Int(10, &l.Wanted)
+}
 
 // Encode returns the record.
-func (l *Limits) Encode() []byte {
-	b := appendNumber(nil, fieldMaxAge, l.MaxAge.Milliseconds())
-	b = appendNumber(b, fieldMaxBytes, l.MaxBytes)
-	b = appendNumber(b, fieldMaxEvents, l.MaxEvents)
-	if l.Force {
-		b = appendNumber(b, fieldForce, 1)
-	}
-	b = appendTime(b, fieldTrusted, l.Trusted)
-	b = appendTime(b, fieldDoubted, l.Doubted)
-	b = appendTime(b, fieldAgeAt, l.AgeAt)
-	b = appendTime(b, fieldTriedAt, l.TriedAt)
-	b = appendNumber(b, fieldNextID, l.NextID)
-	b = appendNumber(b, fieldWanted, l.Wanted)
-	return index.AppendSum(b, LimitsKey)
-}
+func (l *Limits) Encode() []byte { return rec.Encode(LimitsKey, l.walk) }
 
 // DecodeLimits reads the record; ErrCorrupt if it is not valid.
 func DecodeLimits(value []byte) (l Limits, err error) {
-	b, ok := index.CheckSum(LimitsKey, value)
-	if !ok {
-		return l, fmt.Errorf("%w: limits", ErrCorrupt)
-	}
-	err = eachField(b, func(tag uint64, v []byte) error {
-		if tag > fieldWanted {
-			return nil // of a newer version
-		}
-		n, err := number(v)
-		switch at := time.UnixMilli(n); tag {
-		case fieldMaxAge:
-			l.MaxAge = time.Duration(n) * time.Millisecond
-		case fieldMaxBytes:
-			l.MaxBytes = n
-		case fieldMaxEvents:
-			l.MaxEvents = n
-		case fieldForce:
-			l.Force = n == 1
-		case fieldTrusted:
-			l.Trusted = at
-		case fieldDoubted:
-			l.Doubted = at
-		case fieldAgeAt:
-			l.AgeAt = at
-		case fieldTriedAt:
-			l.TriedAt = at
-		case fieldNextID:
-			l.NextID = n
-		case fieldWanted:
-			l.Wanted = n
-		}
-		return err
-	})
-	return l, err
+	return l, decode("%s", LimitsKey, value, l.walk)
 }

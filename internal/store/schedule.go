@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"thread/event"
-	"thread/index"
+	"thread/internal/store/rec"
 )
 
 // # What is scheduled
@@ -29,20 +29,9 @@ import (
 //
 // Both values consist of fields, and end in a crc over key and value. Directories of
 // older versions do not have these tables.
-const (
-	fieldSource   = 1
-	fieldType     = 2
-	fieldSubtype  = 3
-	fieldContent  = 4
-	fieldSchedule = 5
-	fieldSpec     = 6
-	fieldNext     = 7  // 16 bytes
-	fieldKey      = 8  // dedupe key
-	fieldWindow   = 9  // 8 bytes, nanoseconds
-	fieldSince    = 10 // 8 bytes, milliseconds since 1970
-
-	scheduledKeyBytes = 16
-)
+//
+// The tags of the fields are the fields of walkDraft, 5 schedule, 6 spec, 7 next, 10 since.
+const scheduledKeyBytes = 16
 
 // ScheduledKey is the key of an entry in table scheduled.
 func ScheduledKey(due time.Time, seq uint64) []byte {
@@ -68,35 +57,22 @@ type ScheduledEntry struct {
 	Since    time.Time // from when a delay counts, zero for a time of day
 }
 
-// Encode returns the record for key.
-func (s *ScheduledEntry) Encode(key []byte) []byte {
-	var b []byte
-	if s.Repeats {
-		b = appendField(nil, fieldSchedule, s.Schedule)
-	} else {
-		b = draftFields(&s.Draft)
-		if !s.Since.IsZero() {
-			b = appendField(b, fieldSince, uint64Text(uint64(s.Since.UnixMilli())))
-		}
+func (s *ScheduledEntry) walk(w *rec.Walk) {
+	if s.Repeats = w.Has(5, s.Repeats); s.Repeats {
+		w.Must(5, &s.Schedule)
+		return
 	}
-	return index.AppendSum(b, key)
+	walkDraft(w, &s.Draft)
+	w.Time(10, &s.Since)
 }
+
+// Encode returns the record for key.
+func (s *ScheduledEntry) Encode(key []byte) []byte { return rec.Encode(key, s.walk) }
 
 // DecodeScheduled reads a record; ErrCorrupt if it is not valid. Whether the key is
 // one is not read.
 func DecodeScheduled(key, value []byte) (s ScheduledEntry, err error) {
-	f, err := decodeFields(key, value)
-	if err != nil {
-		return s, err
-	}
-	if s.Schedule, s.Repeats = f[fieldSchedule]; s.Repeats {
-		return s, nil
-	}
-	s.Draft = draftOf(f)
-	if v := f[fieldSince]; len(v) == 8 {
-		s.Since = time.UnixMilli(int64(binary.BigEndian.Uint64([]byte(v))))
-	}
-	return s, nil
+	return s, decode("schedule record %x", key, value, s.walk)
 }
 
 // Schedule pushes an event again and again. Table schedules, by [ScheduleKey].
@@ -110,64 +86,38 @@ type Schedule struct {
 // ScheduleKey is the key of a schedule.
 func ScheduleKey(name string) []byte { return append([]byte{'n'}, name...) }
 
-// Encode returns the record.
-func (s *Schedule) Encode() []byte {
-	b := draftFields(&s.Draft)
-	b = appendField(b, fieldSpec, s.Spec)
-	b = appendField(b, fieldNext, string(s.Next))
-	return index.AppendSum(b, ScheduleKey(s.Name))
+func (s *Schedule) walk(w *rec.Walk) {
+	next := string(s.Next)
+	walkDraft(w, &s.Draft)
+	w.Must(6, &s.Spec)
+	w.Must(7, &next)
+	s.Next = []byte(next)
 }
+
+// Encode returns the record.
+func (s *Schedule) Encode() []byte { return rec.Encode(ScheduleKey(s.Name), s.walk) }
 
 // DecodeSchedule reads a record; ErrCorrupt if it is not valid.
 func DecodeSchedule(key, value []byte) (s Schedule, err error) {
-	f, err := decodeFields(key, value)
-	if err != nil {
+	if err := decode("schedule record %x", key, value, s.walk); err != nil {
 		return s, err
 	}
-	if len(key) < 2 || len(f[fieldNext]) != scheduledKeyBytes {
+	if len(key) < 2 || len(s.Next) != scheduledKeyBytes {
 		return s, fmt.Errorf("%w: schedule %q", ErrCorrupt, key)
 	}
-	return Schedule{Name: string(key[1:]), Spec: f[fieldSpec], Draft: draftOf(f), Next: []byte(f[fieldNext])}, nil
+	s.Name = string(key[1:])
+	return s, nil
 }
 
-func draftFields(d *event.Draft) (b []byte) {
-	b = appendField(b, fieldSource, d.Source)
-	b = appendField(b, fieldType, d.Type)
-	if d.Subtype != nil {
-		b = appendField(b, fieldSubtype, *d.Subtype)
+func walkDraft(w *rec.Walk, d *event.Draft) {
+	w.Must(1, &d.Source)
+	w.Must(2, &d.Type)
+	w.Opt(3, &d.Subtype)
+	if w.Has(8, d.DedupeKey != "") {
+		w.Must(8, &d.DedupeKey)
+		window := uint64(d.DedupeWindow)
+		w.Uint(9, &window)
+		d.DedupeWindow = time.Duration(window)
 	}
-	if d.DedupeKey != "" {
-		b = appendField(b, fieldKey, d.DedupeKey)
-		b = appendField(b, fieldWindow, uint64Text(uint64(d.DedupeWindow)))
-	}
-	return appendField(b, fieldContent, d.Content)
-}
-
-func draftOf(f map[uint64]string) event.Draft {
-	d := event.Draft{Source: f[fieldSource], Type: f[fieldType], Content: f[fieldContent]}
-	if s, ok := f[fieldSubtype]; ok {
-		d.Subtype = &s
-	}
-	if d.DedupeKey = f[fieldKey]; len(f[fieldWindow]) == 8 {
-		d.DedupeWindow = time.Duration(binary.BigEndian.Uint64([]byte(f[fieldWindow])))
-	}
-	return d
-}
-
-// decodeFields checks the crc of a value and returns its fields by tag.
-func decodeFields(key, value []byte) (map[uint64]string, error) {
-	b, ok := index.CheckSum(key, value)
-	f := map[uint64]string{}
-	for ok && len(b) > 0 {
-		tag, w := binary.Uvarint(b)
-		n, w2 := binary.Uvarint(b[max(w, 0):])
-		if ok = w > 0 && w2 > 0 && n <= uint64(len(b)-w-w2); ok {
-			f[tag] = string(b[w+w2 : w+w2+int(n)])
-			b = b[w+w2+int(n):]
-		}
-	}
-	if !ok {
-		return nil, fmt.Errorf("%w: schedule record %x", ErrCorrupt, key)
-	}
-	return f, nil
+	w.Must(4, &d.Content)
 }

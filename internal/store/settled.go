@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"thread/index"
+	"thread/internal/store/rec"
 )
 
 // SettledRange is a range of ids that a consumer has settled above its progress, both
@@ -36,15 +37,15 @@ func DecodeSettledRange(key, value []byte) (r SettledRange, err error) {
 	return r, err
 }
 
-// Attempt is what is known of a single event of a consumer whose deliveries are out
+// Attempt is what is known of a single event of a consumer whose deliveries are in flight
 // side by side. Table attempts, by [LetterKey]: the fields of Failures, those below,
-// and a crc of 4 bytes. An event has a record while it is out, and from its first
+// and a crc of 4 bytes. An event has a record while it is in flight, and from its first
 // failure or postponement until it is settled.
 type Attempt struct {
 	Failures
 	State  int64 // AttemptWaiting, AttemptReserved or AttemptRunning
 	Most   int64 // the largest group that it may be given out in, 0: any
-	Group  int64 // events in the delivery that it is out in
+	Group  int64 // events in the delivery that it is in flight in
 	Number int64 // of that delivery
 	Resent int64 // 1: it is a dead letter that was sent back; its failures are in retries
 }
@@ -57,16 +58,13 @@ const (
 	AttemptRunning  = 2
 )
 
-const (
-	fieldState  = 11
-	fieldMost   = 12
-	fieldGroup  = 13
-	fieldOut    = 14
-	fieldResent = 15
-)
-
-func (a *Attempt) numbers() [fieldResent + 1]*int64 {
-	return [...]*int64{fieldState: &a.State, fieldMost: &a.Most, fieldGroup: &a.Group, fieldOut: &a.Number, fieldResent: &a.Resent}
+func (a *Attempt) walk(w *rec.Walk) {
+	a.Failures.walk(w)
+	w.Int(11, &a.State)
+	w.Int(12, &a.Most)
+	w.Int(13, &a.Group)
+	w.Int(14, &a.Number)
+	w.Int(15, &a.Resent)
 }
 
 // Void reports whether nothing is worth keeping of it.
@@ -75,30 +73,9 @@ func (a *Attempt) Void() bool {
 }
 
 // Encode returns the record for key.
-func (a *Attempt) Encode(key []byte) []byte {
-	b := a.append(nil)
-	for tag, n := range a.numbers() {
-		if n != nil {
-			b = appendNumber(b, uint64(tag), *n)
-		}
-	}
-	return index.AppendSum(b, key)
-}
+func (a *Attempt) Encode(key []byte) []byte { return rec.Encode(key, a.walk) }
 
 // DecodeAttempt reads a record; ErrCorrupt if it is not valid.
 func DecodeAttempt(key, value []byte) (a Attempt, err error) {
-	b, ok := index.CheckSum(key, value)
-	if !ok {
-		return a, fmt.Errorf("%w: attempt %x", ErrCorrupt, key)
-	}
-	if a.Failures, err = decodeFailures(b); err != nil {
-		return a, err
-	}
-	numbers := a.numbers()
-	return a, eachField(b, func(tag uint64, v []byte) (err error) {
-		if tag < uint64(len(numbers)) && numbers[tag] != nil {
-			*numbers[tag], err = number(v)
-		}
-		return err
-	})
+	return a, decode("attempt %x", key, value, a.walk)
 }

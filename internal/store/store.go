@@ -79,8 +79,8 @@ type Logic interface {
 	BeforeBatch(ctx context.Context) error
 	// Subscribed reports whether there is anybody to be told of a push.
 	Subscribed(tx Tx) bool
-	// DropAfter removes what Session.Push stored besides events of those above head, at
-	// most so many records: they are of a batch that did not come to its end.
+	// DropAfter removes what Session.Push stored next to events of those above head, at
+	// most that many records: they are of a batch that did not come to its end.
 	DropAfter(tx Tx, head int64, most int) (more bool, err error)
 }
 
@@ -148,8 +148,8 @@ type Tx interface {
 	// type and subtype.
 	SeriesCount() (int64, error)
 
-	// Yield reports whether a slice is over. Long work in a read transaction ends then,
-	// and goes on in another.
+	// Yield reports whether a slice has ended. Long work in a read transaction ends then,
+	// and continues in another.
 	Yield() bool
 	// Size returns how many bytes the thread takes.
 	Size() int64
@@ -157,7 +157,40 @@ type Tx interface {
 	Unused() int64
 }
 
-// Clock is a Tx of a store with a clock of its own, which goes for all hosts.
+// Ahead is a Tx of a store on a server, where each read is a round trip. ReadAhead reads
+// what scans in slices begin with, all in one; each of their next slices ends with that.
+type Ahead interface{ ReadAhead(scans []Scan) error }
+
+// Wanted are records that a transaction will ask for. A store on a server reads them with its
+// first statements, in the same round trip.
+type Wanted struct {
+	Table Table
+	Keys  [][]byte
+}
+
+type wantedKey struct{}
+
+// With returns a context whose transactions want the records.
+func (w Wanted) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, wantedKey{}, w)
+}
+
+// WantedOf returns the records that With has put into the context.
+func WantedOf(ctx context.Context) Wanted {
+	w, _ := ctx.Value(wantedKey{}).(Wanted)
+	return w
+}
+
+// Numbered is a Tx of a store whose series have numbers, from 0 or 1 on without large gaps.
+type Numbered interface {
+	// ScanNumbers is a Scan that also gives the number of each event's series.
+	ScanNumbers(q Scan, fn func(number uint32) error) (pos int64, err error)
+	// SeriesFrom calls fn for the series from a number on, in order, until it returns false.
+	// The texts are valid as long as the transaction.
+	SeriesFrom(number uint32, fn func(number uint32, source, typ string, subtype *string) (more bool, err error)) error
+}
+
+// Clock is a Tx of a store with a separate clock, which goes for all hosts.
 type Clock interface{ Now() time.Time }
 
 // Watching is a store that says itself when it is written; a directory is watched.
@@ -168,6 +201,36 @@ type Watching interface {
 // Durable is a store that says how many hosts keep what it has confirmed, and how.
 type Durable interface {
 	Durability(ctx context.Context) (string, error)
+}
+
+// Beating is a store that several hosts use, and that keeps signs of life of what runs there,
+// under names. Times are by the store's clock.
+type Beating interface {
+	// Beat stores that what has this name lives now.
+	Beat(ctx context.Context, name string) error
+	// Beats returns, for all names, how long ago the latest beat was.
+	Beats(ctx context.Context) (map[string]time.Duration, error)
+	// StopBeat forgets a name.
+	StopBeat(ctx context.Context, name string) error
+}
+
+// Board is a store that several hosts use, and on which they leave notes for each other, under
+// names. Notes are not a part of the thread, and a fail-over may lose them. Times are by the
+// store's clock.
+type Board interface {
+	// PutNote stores a note in place of an earlier one of that name. With wake it ends the
+	// waits of watchers.
+	PutNote(ctx context.Context, name, text string, wake bool) error
+	// Notes returns the notes whose names begin with prefix.
+	Notes(ctx context.Context, prefix string) (map[string]Note, error)
+	// RemoveNotes removes those that are at least as old.
+	RemoveNotes(ctx context.Context, prefix string, older time.Duration) error
+}
+
+// Note is what a host has left on a Board.
+type Note struct {
+	Text string
+	Age  time.Duration
 }
 
 // Watcher waits for what is written. It is for one goroutine.
@@ -194,7 +257,7 @@ type Records interface {
 	// Descend calls fn for the records with key < before, nil for all, from the last
 	// one on.
 	Descend(t Table, before []byte, fn func(key, value []byte) (more bool, err error)) error
-	// Sequence is a number that a table has besides its records, 0 at first.
+	// Sequence is a number that a table has next to its records, 0 at first.
 	Sequence(t Table) (uint64, error)
 	SetSequence(t Table, n uint64) error
 	// Drop removes the records of a table, and its number.
@@ -220,7 +283,7 @@ type Pushed struct {
 	Warning    error         // they are stored, but a copy for people is behind
 }
 
-// Duplicate is a draft that was not stored, because its dedupe key is that of an
+// Duplicate is a draft that was not stored, because its dedupe key is the key of an
 // event that is.
 type Duplicate struct {
 	Index int64 // of the draft, from 0
@@ -262,9 +325,9 @@ func IDs[D ~struct{ Index, ID int64 }](first, drafts int64, duplicates []D) iter
 
 // Dropping says which events Prune drops: those up to the id that Through returns, 0
 // for none. May returns an error when they must stay; it is asked in the transaction
-// that drops them, because consumers go on meanwhile. Both run in read transactions.
+// that drops them, because consumers continue meanwhile. Both run in read transactions.
 // With Rotate a store that keeps lines of its events begins a new file of them with the
-// next push, where the present one has grown large beside what is kept: a file goes when
+// next push, where the present one has grown large next to what is kept: a file goes when
 // its last event does, and one of 10,000 large events would outlive most of them.
 type Dropping struct {
 	Through func(tx Tx) (int64, error)

@@ -2,13 +2,12 @@ package store
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"thread/event"
-	"thread/index"
+	"thread/internal/store/rec"
 )
 
 // Subscription is a consumer's subscription. Table subscriptions, by [ConsumerKey]; the
@@ -34,21 +33,6 @@ type Subscription struct {
 	Unknown map[uint64][]byte // fields of a newer version, kept as they are
 }
 
-const (
-	fieldOrdinal      = 1 // 8 bytes
-	fieldHandler      = 2
-	fieldFilter       = 3
-	fieldTimeout      = 4 // 8 bytes, nanoseconds
-	fieldAckOnSuccess = 5 // empty
-	fieldPaused       = 6 // empty
-	fieldLane         = 7
-	fieldOrderKey     = 8
-	fieldParallel     = 9  // 8 bytes
-	fieldWarnAfter    = 10 // 8 bytes, nanoseconds
-	fieldPull         = 11 // empty
-	fieldMaxAttempts  = 12 // 8 bytes
-)
-
 // Where returns the text of the filter, "" when there is none.
 func (s *Subscription) Where() string {
 	if s.Filter == nil {
@@ -57,104 +41,41 @@ func (s *Subscription) Where() string {
 	return *s.Filter
 }
 
-// Encode returns the record.
-func (s *Subscription) Encode() []byte {
-	b := appendField(nil, fieldOrdinal, uint64Text(s.Ordinal))
-	b = appendField(b, fieldHandler, s.Handler)
-	if s.Filter != nil {
-		b = appendField(b, fieldFilter, *s.Filter)
+func (s *Subscription) walk(w *rec.Walk) {
+	w.Uint(1, &s.Ordinal)
+	w.Must(2, &s.Handler)
+	w.Opt(3, &s.Filter)
+	w.Duration(4, &s.Timeout)
+	w.Flag(5, &s.AckOnSuccess)
+	w.Flag(6, &s.Paused)
+	w.Text(7, &s.Lane)
+	w.Text(8, &s.Key)
+	w.Int(9, &s.Parallel)
+	w.OptDuration(10, &s.WarnAfter)
+	w.Flag(11, &s.Pull)
+	w.Int(12, &s.MaxAttempts)
+	for _, tag := range slices.Sorted(maps.Keys(s.Unknown)) {
+		w.Raw(tag, s.Unknown[tag])
 	}
-	if s.Timeout != 0 {
-		b = appendField(b, fieldTimeout, uint64Text(uint64(s.Timeout)))
-	}
-	if s.AckOnSuccess {
-		b = appendField(b, fieldAckOnSuccess, "")
-	}
-	if s.Paused {
-		b = appendField(b, fieldPaused, "")
-	}
-	if s.Lane != "" {
-		b = appendField(b, fieldLane, s.Lane)
-	}
-	if s.Key != "" {
-		b = appendField(b, fieldOrderKey, s.Key)
-	}
-	b = appendNumber(b, fieldParallel, s.Parallel)
-	if s.WarnAfter != nil {
-		b = appendField(b, fieldWarnAfter, uint64Text(uint64(*s.WarnAfter)))
-	}
-	if s.Pull {
-		b = appendField(b, fieldPull, "")
-	}
-	b = appendNumber(b, fieldMaxAttempts, s.MaxAttempts)
-	tags := make([]uint64, 0, len(s.Unknown))
-	for tag := range s.Unknown {
-		tags = append(tags, tag)
-	}
-	slices.Sort(tags)
-	for _, tag := range tags {
-		b = appendField(b, tag, string(s.Unknown[tag]))
-	}
-	return index.AppendSum(b, ConsumerKey(s.Consumer))
+	w.Rest(func(tag uint64, v []byte) {
+		if s.Unknown == nil {
+			s.Unknown = make(map[uint64][]byte)
+		}
+		s.Unknown[tag] = slices.Clone(v)
+	})
 }
+
+// Encode returns the record.
+func (s *Subscription) Encode() []byte { return rec.Encode(ConsumerKey(s.Consumer), s.walk) }
 
 // DecodeSubscription reads a record; ErrCorrupt if it is not valid.
 func DecodeSubscription(key, value []byte) (*Subscription, error) {
-	bad := func() (*Subscription, error) { return nil, fmt.Errorf("%w: subscription %q", ErrCorrupt, key) }
-	b, ok := index.CheckSum(key, value)
-	if !ok || len(key) == 0 || key[0] != 'c' {
-		return bad()
+	if len(key) == 0 || key[0] != 'c' {
+		return nil, fmt.Errorf("%w: subscription %q", ErrCorrupt, key)
 	}
 	s := &Subscription{Consumer: string(key[1:])}
-	for len(b) > 0 {
-		tag, w := binary.Uvarint(b)
-		if w <= 0 {
-			return bad()
-		}
-		n, w2 := binary.Uvarint(b[w:])
-		if w2 <= 0 || n > uint64(len(b)-w-w2) {
-			return bad()
-		}
-		v := b[w+w2 : w+w2+int(n)]
-		b = b[w+w2+int(n):]
-		switch tag {
-		case fieldOrdinal, fieldTimeout, fieldParallel, fieldWarnAfter, fieldMaxAttempts:
-			if n != 8 {
-				return bad()
-			}
-			switch u := binary.BigEndian.Uint64(v); tag {
-			case fieldOrdinal:
-				s.Ordinal = u
-			case fieldTimeout:
-				s.Timeout = time.Duration(u)
-			case fieldWarnAfter:
-				d := time.Duration(u)
-				s.WarnAfter = &d
-			case fieldMaxAttempts:
-				s.MaxAttempts = int64(u)
-			default:
-				s.Parallel = int64(u)
-			}
-		case fieldOrderKey:
-			s.Key = string(v)
-		case fieldHandler:
-			s.Handler = string(v)
-		case fieldFilter:
-			s.Filter = event.Text(string(v))
-		case fieldAckOnSuccess:
-			s.AckOnSuccess = true
-		case fieldPaused:
-			s.Paused = true
-		case fieldPull:
-			s.Pull = true
-		case fieldLane:
-			s.Lane = string(v)
-		default:
-			if s.Unknown == nil {
-				s.Unknown = make(map[uint64][]byte)
-			}
-			s.Unknown[tag] = slices.Clone(v)
-		}
+	if err := decode("subscription %q", key, value, s.walk); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -164,7 +85,7 @@ func SortSubscriptions(list []*Subscription) {
 	slices.SortFunc(list, func(a, b *Subscription) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
 }
 
-// Options returns what a subscription has besides its handler and filter, in a form
+// Options returns what a subscription has next to its handler and filter, in a form
 // that DecodeSubscription reads, or nil when that is nothing.
 func (s *Subscription) Options() []byte {
 	rest := *s

@@ -32,12 +32,9 @@ const (
 	LimitsTable   Table = "limits"
 )
 
-// What package bolt makes with every database, and with every one from format 2 on. The
-// others come with their first use.
-var (
-	FirstTables = []Table{Meta, Events, Series, SeriesByID, Columns, Subscriptions, Progress}
-	TypeTables  = []Table{Types, TypeBlocks}
-)
+// FirstTables are those that package bolt makes with every database. The others come with
+// their first use.
+var FirstTables = []Table{Meta, Events, Series, SeriesByID, Columns, Subscriptions, Progress, Types, TypeBlocks}
 
 // laterTables come with their first use.
 var laterTables = []Table{Pieces, Receipts, Checked, Deliveries, Dead, Retries, Dedupe, DedupeExpiry, Scheduled, Schedules, Settled, Attempts, LimitsTable}
@@ -46,7 +43,5 @@ var laterTables = []Table{Pieces, Receipts, Checked, Deliveries, Dead, Retries, 
 // none.
 func Reserved(t Table) bool { return t == "" || Essential(t) || slices.Contains(laterTables, t) }
 
-// Essential reports whether every thread has that table, of whatever format.
-func Essential(t Table) bool {
-	return slices.Contains(FirstTables, t) || slices.Contains(TypeTables, t)
-}
+// Essential reports whether every thread has that table.
+func Essential(t Table) bool { return slices.Contains(FirstTables, t) }

@@ -36,14 +36,14 @@ func keepings() []keeping {
 	in := func(sub string) string { return "B/" + sub }
 	return []keeping{
 		{name: "backup", args: []string{"backup", "--thread", in("t"), in("b"), "--keep", "1"}, prepare: backedUp, judge: (*backupsLeft).backups},
-		{name: "restore", args: []string{"restore", in("b"), "--to", in("r")}, prepare: backedUpTwice, judge: (*backupsLeft).restores},
+		{name: "restore", args: []string{"restore", in("b"), "--to", in("r"), "--deliver"}, prepare: backedUpTwice, judge: (*backupsLeft).restores},
 		{name: "first backup", args: []string{"backup", "--thread", in("t"), in("b/below")}, prepare: backedUp, judge: (*backupsLeft).backups},
 		{name: "backup after a compaction", args: []string{"backup", "--thread", in("t"), in("b"), "--keep", "1"},
 			prepare: func(t *testing.T, dir string) {
 				backedUp(t, dir)
 				thread(t, "", "compact", "--thread", dir+"/t")
 			}, judge: (*backupsLeft).backups},
-		{name: "restore into an empty directory", args: []string{"restore", in("b"), "--to", in("r")},
+		{name: "restore into an empty directory", args: []string{"restore", in("b"), "--to", in("r"), "--deliver"},
 			prepare: func(t *testing.T, dir string) {
 				backedUpTwice(t, dir)
 				if err := os.Mkdir(dir+"/r", 0o700); err != nil {

@@ -29,7 +29,7 @@ const (
 // meanwhile, and kills it again and again: the program alone, so that its handlers end
 // what they have, or all of them at once; handlers kill themselves, too. By their log,
 // each key comes in order and one at a time, nothing is left out, what was settled when a
-// kill came does not come again, and of the rest only what had not ended well, or was out.
+// kill came is not redelivered, and of the rest only what had not ended well, or was out.
 // THREAD_SOAK=60s makes it long.
 func TestConversations(t *testing.T) {
 	length, err := time.ParseDuration(cmpOr(os.Getenv("THREAD_SOAK"), "200ms"))
@@ -156,7 +156,7 @@ func (c *conversed) unread() (n int) {
 	return n
 }
 
-// hears waits until handlers have written so many lines more.
+// hears waits until handlers have written that many lines more.
 func (c *conversed) hears(t *testing.T, lines int) {
 	t.Helper()
 	f, err := os.Open(c.log)
@@ -259,7 +259,7 @@ func (c *conversed) begins(t *testing.T, key string, id int64, at *conversation)
 	}
 }
 
-// settledNow notes what is settled, now that nobody is at work.
+// settledNow notes what is settled, now that no process is at work.
 func (c *conversed) settledNow(t *testing.T) {
 	t.Helper()
 	th, err := engine.Open(c.dir)

@@ -23,6 +23,8 @@ const pageBytes = 4096
 type damage struct {
 	name string
 	do   func(r *rand.Rand, db, older []byte) ([]byte, string)
+
+	journal bool // not of events.db, but of events.journal
 }
 
 func page(b []byte, i int) []byte { return b[i*pageBytes : (i+1)*pageBytes] }
@@ -30,17 +32,27 @@ func page(b []byte, i int) []byte { return b[i*pageBytes : (i+1)*pageBytes] }
 func pages(b []byte) int { return len(b) / pageBytes }
 
 var damages = []damage{
-	{"one bit", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "a record of the journal that is not the last", journal: true, do: func(r *rand.Rand, journal, _ []byte) ([]byte, string) {
+		slot := r.IntN(2)
+		at, bit := slot*pageBytes+r.IntN(32), r.IntN(8)
+		journal[at] ^= 1 << bit
+		return journal, fmt.Sprintf("byte %d bit %d", at, bit)
+	}},
+	{name: "a journal that is cut", journal: true, do: func(r *rand.Rand, journal, _ []byte) ([]byte, string) {
+		n := r.IntN(2 * pageBytes)
+		return journal[:n], fmt.Sprintf("to %d bytes", n)
+	}},
+	{name: "one bit", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		at, bit := r.IntN(len(db)), r.IntN(8)
 		db[at] ^= 1 << bit
 		return db, fmt.Sprintf("byte %d bit %d", at, bit)
 	}},
-	{"one bit near the start of a page", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "one bit near the start of a page", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		at, bit := r.IntN(pages(db))*pageBytes+r.IntN(160), r.IntN(8)
 		db[at] ^= 1 << bit
 		return db, fmt.Sprintf("byte %d bit %d", at, bit)
 	}},
-	{"meta page", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "meta page", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		i, at, bit := r.IntN(2), 16+r.IntN(64), r.IntN(8)
 		if r.IntN(8) == 0 {
 			clear(page(db, i))
@@ -49,7 +61,7 @@ var damages = []damage{
 		page(db, i)[at] ^= 1 << bit
 		return db, fmt.Sprintf("%d, byte %d bit %d", i, at, bit)
 	}},
-	{"random bytes", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "random bytes", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		at := r.IntN(len(db))
 		n := min(1+r.IntN(600), len(db)-at)
 		for i := range n {
@@ -57,63 +69,79 @@ var damages = []damage{
 		}
 		return db, fmt.Sprintf("bytes [%d, %d)", at, at+n)
 	}},
-	{"cut", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "cut", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		n := r.IntN(len(db))
 		return db[:n], fmt.Sprintf("to %d bytes", n)
 	}},
-	{"zeroed page", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "zeroed page", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		i := r.IntN(pages(db))
 		clear(page(db, i))
 		return db, fmt.Sprintf("page %d", i)
 	}},
-	{"zeroed sector", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "zeroed sector", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		i := r.IntN(len(db) / 512)
 		clear(db[i*512 : (i+1)*512])
 		return db, fmt.Sprintf("sector %d", i)
 	}},
-	{"swapped pages", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "swapped pages", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		i, j := r.IntN(pages(db)), r.IntN(pages(db))
 		was := bytes.Clone(page(db, i))
 		copy(page(db, i), page(db, j))
 		copy(page(db, j), was)
 		return db, fmt.Sprintf("%d and %d", i, j)
 	}},
-	{"copied page", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "copied page", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		i, j := r.IntN(pages(db)), r.IntN(pages(db))
 		copy(page(db, i), page(db, j))
 		return db, fmt.Sprintf("%d to %d", j, i)
 	}},
-	{"copied page with its new number", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+	{name: "copied page with its new number", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		i, j := r.IntN(pages(db)), r.IntN(pages(db))
 		copy(page(db, i), page(db, j))
 		binary.NativeEndian.PutUint64(page(db, i), uint64(i))
 		return db, fmt.Sprintf("%d to %d", j, i)
 	}},
-	{"old page", func(r *rand.Rand, db, older []byte) ([]byte, string) {
+	{name: "old page", do: func(r *rand.Rand, db, older []byte) ([]byte, string) {
 		i := r.IntN(pages(older))
 		copy(page(db, i), page(older, i))
 		return db, fmt.Sprintf("page %d", i)
 	}},
-	{"old pages", func(r *rand.Rand, db, older []byte) ([]byte, string) {
+	{name: "old pages", do: func(r *rand.Rand, db, older []byte) ([]byte, string) {
 		from := r.IntN(pages(older))
 		to := from + 1 + r.IntN(pages(older)-from)
 		copy(db[from*pageBytes:to*pageBytes], older[from*pageBytes:])
 		return db, fmt.Sprintf("pages [%d, %d)", from, to)
 	}},
-	{"child of a branch", func(r *rand.Rand, db, _ []byte) ([]byte, string) {
-		var branches []int
-		for i := 2; i < pages(db); i++ {
-			if g := page(db, i); binary.NativeEndian.Uint16(g[8:]) == 1 && binary.NativeEndian.Uint64(g) == uint64(i) {
-				branches = append(branches, i)
-			}
-		}
-		i := branches[r.IntN(len(branches))]
-		n := int(binary.NativeEndian.Uint16(page(db, i)[10:]))
-		el := r.IntN(n)
-		to := branches[r.IntN(len(branches))] // a loop, or another tree
-		binary.NativeEndian.PutUint64(page(db, i)[16+el*16+8:], uint64(to))
-		return db, fmt.Sprintf("element %d of page %d to %d", el, i, to)
+	{name: "child of a branch", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+		all := branches(db)
+		i := all[r.IntN(len(all))]
+		return turn(db, i, r.IntN(children(db, i)), all[r.IntN(len(all))]) // a loop, or another tree
 	}},
+	{name: "last child of a branch", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+		all := branches(db)
+		i := all[r.IntN(len(all))]
+		return turn(db, i, children(db, i)-1, i) // a loop on the way of what is appended
+	}},
+}
+
+// branches are the pages of keys and children.
+func branches(db []byte) (list []int) {
+	for i := 2; i < pages(db); i++ {
+		if g := page(db, i); binary.NativeEndian.Uint16(g[8:]) == 1 && binary.NativeEndian.Uint64(g) == uint64(i) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func children(db []byte, branch int) int {
+	return int(binary.NativeEndian.Uint16(page(db, branch)[10:]))
+}
+
+// turn makes a page the child of a branch, in place of the one that it has there.
+func turn(db []byte, branch, child, to int) (spoiled []byte, what string) {
+	binary.NativeEndian.PutUint64(page(db, branch)[16+child*16+8:], uint64(to))
+	return db, fmt.Sprintf("element %d of page %d to %d", child, branch, to)
 }
 
 // TestDamage spoils a directory in random ways. Whatever was done, no command may
@@ -135,13 +163,17 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	thread(t, batch(400, strings.Repeat("some content ", 8)), "push", "--thread", base, "--batch")
-	// Large contents are kept in pages of their own, about as many as all others have.
+	// Large contents are kept in separate pages, about as many as all others have.
 	thread(t, batch(12, strings.Repeat("a large content ", 2500)), "push", "--thread", base, "--batch")
 	for range 3 {
 		thread(t, "", "push", "--thread", base, "--source", "self", "--type", "message", "--content", "last")
 	}
 	want := lines(thread(t, "", "peek", "--thread", base, "--last-event-id", "0", "--limit", "100000"))
 	db, err := os.ReadFile(filepath.Join(base, "events.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal, err := os.ReadFile(filepath.Join(base, "events.journal"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,8 +191,14 @@ func TestDamage(t *testing.T) {
 				}
 				for n := range rounds {
 					r := rand.New(rand.NewPCG(uint64(k), uint64(n)))
-					spoiled, what := d.do(r, bytes.Clone(db), older)
-					for name, data := range map[string][]byte{"events.db": spoiled, "events.jsonl": jsonl} {
+					spoiled, log := bytes.Clone(db), bytes.Clone(journal)
+					var what string
+					if d.journal {
+						log, what = d.do(r, log, nil)
+					} else {
+						spoiled, what = d.do(r, spoiled, older)
+					}
+					for name, data := range map[string][]byte{"events.db": spoiled, "events.journal": log, "events.jsonl": jsonl} {
 						if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 							t.Fatal(err)
 						}
@@ -171,7 +209,7 @@ func TestDamage(t *testing.T) {
 						}
 						what += ", without events.jsonl"
 					}
-					v := victim{t: t, dir: dir, want: want, same: bytes.Equal(spoiled, db), older: strings.HasPrefix(d.name, "old page") || bothMetasDiffer(spoiled, db)}
+					v := victim{t: t, dir: dir, want: want, same: bytes.Equal(spoiled, db) && !d.journal, older: strings.HasPrefix(d.name, "old page") || bothMetasDiffer(spoiled, db)}
 					if err := v.examine(&sum); err != nil {
 						t.Errorf("round %d, %s: %v", n, what, err)
 					}
@@ -189,7 +227,7 @@ func TestDamage(t *testing.T) {
 		sum.tried, sum.reported, sum.checked, sum.harmless, sum.saved, sum.lost)
 }
 
-// withLetters adds so many dead letters and dedupe keys that their buckets are
+// withLetters adds that many dead letters and dedupe keys that their buckets are
 // trees of several pages.
 func withLetters(t *testing.T, dir string) {
 	t.Helper()
@@ -271,6 +309,7 @@ func (v *victim) examine(sum *tally) error {
 	for _, args := range [][]string{
 		{"info"}, {"pop", "--consumer", "c", "--last-event-id", "5"}, {"push", "--source", "s", "--type", "t", "--content", "after"},
 		{"dead", "list"}, {"dead", "retry", "--event-id", "50"}, {"push", "--source", "s", "--type", "t", "--content", "after", "--dedupe-key", "key 99"},
+		{"push", "--source", "s", "--type", "t", "--content", strings.Repeat("longer than a record of the journal", 2_000)}, // a fold
 	} {
 		if _, err := v.command(append(args, "--thread", v.dir)...); err != nil {
 			return err

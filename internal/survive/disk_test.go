@@ -1,7 +1,6 @@
 package survive
 
 import (
-	"bufio"
 	"encoding/hex"
 	"maps"
 	"math/rand/v2"
@@ -229,31 +228,66 @@ var (
 
 // steps runs a command under strace and returns its calls that change something
 // below dir, in their order.
-func steps(t *testing.T, dir, stdin string, args ...string) (list []step) {
+func steps(t *testing.T, dir, stdin string, args ...string) []step {
 	t.Helper()
-	log := filepath.Join(t.TempDir(), "strace")
-	r := run(t, stdin, "strace", append([]string{"-f", "-y", "-qq", "-xx", "-s", "100000000", "-o", log,
-		"-e", "trace=openat,pwrite64,write,copy_file_range,ftruncate,fsync,fdatasync,renameat,renameat2,unlinkat,mkdirat", program}, args...)...)
+	list, r := stepsUntil(t, dir, stdin, nil, args...)
 	if r.code != 0 {
 		t.Fatalf("%q: %v", args, r)
 	}
-	f, err := os.Open(log)
+	return list
+}
+
+// stepsUntil is steps for a command that is killed at a point, unless that is nil. The
+// calls that the kill prevented are left out.
+func stepsUntil(t *testing.T, dir, stdin string, kill *point, args ...string) (list []step, r result) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "strace")
+	argv := []string{"-f", "-y", "-qq", "-xx", "-s", "100000000", "-o", log,
+		"-e", "trace=openat,pwrite64,write,copy_file_range,ftruncate,fsync,fdatasync,renameat,renameat2,unlinkat,mkdirat"}
+	if kill != nil {
+		argv = append(argv, "-e", "inject="+kill.call+":"+kill.effect+":when="+kill.when)
+	}
+	r = run(t, stdin, "strace", append(append(argv, program), args...)...)
+	text, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	in := bufio.NewReaderSize(f, 1<<20)
-	for {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return list
+	for _, line := range wholeCalls(string(text)) {
+		m := tracedCall.FindStringSubmatch(line)
+		if m == nil || strings.HasSuffix(line, "= ?") { // prevented by a kill
+			continue
 		}
-		if m := tracedCall.FindStringSubmatch(strings.TrimSuffix(line, "\n")); m != nil {
-			if s, ok := parseStep(m[1], m[2], dir); ok {
-				list = append(list, s)
-			}
+		if s, ok := parseStep(m[1], m[2], dir); ok {
+			list = append(list, s)
 		}
 	}
+	return list, r
+}
+
+// wholeCalls returns the lines of strace with each call in one line, where it began. strace
+// cuts a call in two when another thread makes one meanwhile. A call that never returned is
+// left out.
+func wholeCalls(log string) (lines []string) {
+	begun := map[string]int{} // by thread
+	for line := range strings.Lines(log) {
+		line = strings.TrimSuffix(line, "\n")
+		thread, _, _ := strings.Cut(line, " ")
+		_, rest, resumed := strings.Cut(line, " resumed>")
+		if i, ok := begun[thread]; ok && resumed && strings.Contains(line, "<... ") {
+			lines[i] += rest
+			delete(begun, thread)
+			continue
+		}
+		start, cut := strings.CutSuffix(line, "<unfinished ...>")
+		if cut {
+			begun[thread] = len(lines)
+		}
+		lines = append(lines, start)
+	}
+	for _, i := range begun {
+		lines[i] = ""
+	}
+	return lines
 }
 
 func unhex(s string) string {

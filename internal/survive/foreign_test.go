@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// TestForeignFiles puts what is no sound database in the place of events.db. Every
+// TestForeignFiles puts what is not a sound database in the place of events.db. Every
 // command refuses it with one line that says what it is, and leaves it alone.
 func TestForeignFiles(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "base")
@@ -153,8 +153,8 @@ func TestDamagedLines(t *testing.T) {
 	t.Logf("%d damages: %d healed, %d named by check", rounds, healed, reported)
 }
 
-// onlyOtherLines reports whether text is want with lines before it that are no
-// events of ours, or without some of its lines, as of a file that was begun anew.
+// onlyOtherLines reports whether text is want with lines before it that are not
+// events of ours, or without some of its lines, as of a file that was begun again.
 func onlyOtherLines(text, want string) bool {
 	rest := want
 	for line := range strings.Lines(text) {

@@ -69,7 +69,7 @@ ls "$D/logs/runs"`)
 	}
 }
 
-// awaitNobody waits until nobody works on the directory any more.
+// awaitNobody waits until no process works on the directory any more.
 func awaitNobody(t *testing.T, dir string) {
 	t.Helper()
 	if err := awaitAll("D="+dir, handlersLimit); err != nil {

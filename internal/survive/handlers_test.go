@@ -218,7 +218,7 @@ func (s *scene) play(dir, role string, p *point) (log string, hit bool, err erro
 // read the thread tries for 15 s.
 const handlersLimit = 60 * time.Second
 
-// judge waits until nobody works any more, and requires that everything was done.
+// judge waits until no process works any more, and requires that everything was done.
 // With an heir, it was done without another dispatch.
 func (tk *take) judge(heir bool) error {
 	if err := awaitAll(tk.mark(), handlersLimit); err != nil {
@@ -283,7 +283,7 @@ func (tk *take) handled() error {
 			}
 			got = append(got, id)
 		}
-		slices.Sort(got) // what was not acked comes again
+		slices.Sort(got) // what was not acked is redelivered
 		if got = slices.Compact(got); !slices.Equal(got, want) {
 			return fmt.Errorf("consumer %s was given %v, not %v", consumer, got, want)
 		}
@@ -291,9 +291,9 @@ func (tk *take) handled() error {
 	return faultless(tk.path("thread"))
 }
 
-// recordedRuns takes the runs that were left into the history. Whoever was killed, and
+// recordedRuns takes the runs that were left into the history. A process that was killed, and
 // wherever, each consumer has a run there, and all that are there have ended; where a
-// call has failed, a run may be missing, and nothing else. A run that ended when nobody
+// call has failed, a run may be missing, and nothing else. A run that ended when no process
 // was left to see it is recorded with the next one of its consumer.
 func (tk *take) recordedRuns(all bool) error {
 	runs, err := tk.takenRuns()
@@ -315,7 +315,7 @@ func (tk *take) recordedRuns(all bool) error {
 	return err
 }
 
-// takenRuns takes the runs that were left, and counts those of each consumer.
+// takenRuns takes the runs that were left, and counts the runs of each consumer.
 func (tk *take) takenRuns() (runs map[string]int, err error) {
 	h, err := history.Open(ctx, tk.path("thread"), history.LeaveRuns())
 	if err != nil {

@@ -60,7 +60,7 @@ func (tk *take) started(role, log string, args []string) (killed, injected bool,
 	return tr.end()
 }
 
-// stopped starts a server and asks it to end while handlers run, which then go on.
+// stopped starts a server and asks it to end while handlers run, which then continue.
 // The fault is given to the server from the signal on.
 func (tk *take) stopped(_, log string, args []string) (killed, injected bool, err error) {
 	if err := tk.holdUp(); err != nil {
@@ -109,7 +109,7 @@ func (h *holdup) await() error {
 	return nil
 }
 
-// release lets them go on. Each reads one byte: a shell reads no further than
+// release lets them continue. Each reads one byte: a shell reads no further than
 // the end of its line.
 func (h *holdup) release() error {
 	_, err := h.let.Write([]byte("\n\n"))

@@ -90,7 +90,7 @@ func newMachine(t *testing.T, kernel, fs string) *machine {
 			t.Fatal(err)
 		}
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(m.root, "init"), "./guest")
+	build := exec.Command("go", "test", "-c", "-o", filepath.Join(m.root, "init"), "./guest")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -145,12 +145,12 @@ func (m *machine) repair(t *testing.T) {
 	}
 }
 
-// boot starts the machine in a process group of its own and returns its console.
+// boot starts the machine in a separate process group and returns its console.
 func (m *machine) boot(t *testing.T, env ...string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	args := append([]string{"boot", m.kernel, "mem=160M", "root=/dev/root", "rootfstype=hostfs", "rootflags=" + m.root, "rw", "init=/init",
 		"ubd0=" + m.disk, "con=null", "con0=fd:0,fd:1", "quiet", "FS=" + m.fs,
-		// The kernel cannot keep the wide registers apart; see guest/boot.go.
+		// The kernel cannot keep the wide registers apart; see guest/boot_test.go.
 		"GODEBUG=cpu.all=off"}, env...)
 	cmd := exec.Command(filepath.Join(m.root, "init"), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

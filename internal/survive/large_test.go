@@ -24,8 +24,8 @@ const (
 )
 
 // TestLargePush pushes the largest content, plain and one that JSON makes six times
-// as long, beside others of that size, from a file and from a pipe, and a small
-// event beside them.
+// as long, next to others of that size, from a file and from a pipe, and a small
+// event next to them.
 func TestLargePush(t *testing.T) {
 	work := t.TempDir()
 	dir := filepath.Join(work, "inbox")
@@ -74,7 +74,7 @@ func TestLargePush(t *testing.T) {
 }
 
 // highWater returns the peak resident memory, so far, of a process that runs a
-// program. What wait4 tells of it is no less than what its parent had, this test.
+// program. What wait4 tells of it is not less than what its parent had, this test.
 func highWater(pid int, program string) (bytes int64) {
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err != nil || exe != program {
 		return 0 // not yet, or not any more
@@ -88,10 +88,10 @@ func highWater(pid int, program string) (bytes int64) {
 
 var peakKiB = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-var writtenBytes = regexp.MustCompile(`pwrite64\(\d+<[^>]*/events\.db>.* = (\d+)`)
+var writtenBytes = regexp.MustCompile(`pwrite64\(\d+<[^>]*/events\.(?:db|journal)>.* = (\d+)`)
 
 // pushed runs the program twice, for its peak resident memory and for how much it
-// writes to events.db, -1 where there is no strace.
+// writes to events.db and its journal, -1 where there is no strace.
 func pushed(t *testing.T, stdin string, args ...string) (memory, written int64) {
 	t.Helper()
 	start := func(name string, args ...string) (peak int64) {

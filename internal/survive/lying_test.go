@@ -61,7 +61,7 @@ func TestLyingCard(t *testing.T) {
 				left := filepath.Join(t.TempDir(), "left")
 				for n := worker; n < states; n += 2 {
 					r := rand.New(rand.NewPCG(uint64(n), 5))
-					// The power is cut after one of the steps, and the last so many syncs
+					// The power is cut after one of the steps, and the last that many syncs
 					// before it were lies.
 					end := 1 + r.IntN(len(list))
 					done, _ := slices.BinarySearch(syncs, end)

@@ -22,10 +22,17 @@ var (
 	sample  = os.Getenv("THREAD_CRASH") == "sample" // more than a quick run, and not all
 )
 
+// jobWorker is the directory of the tests of jobs, and what makes this program one of their
+// workers. The worker appends a line to the file "log" in it for what it does.
+const jobWorker = "SURVIVE_JOB_WORKER"
+
 // TestMain builds the program under test, or takes the one that THREAD_PROGRAM names.
 func TestMain(m *testing.M) {
 	if os.Getenv(handlerLog) != "" {
 		os.Exit(handle())
+	}
+	if os.Getenv(jobWorker) != "" {
+		os.Exit(asJobWorker())
 	}
 	os.Exit(func() int {
 		var err error

@@ -16,7 +16,7 @@ import (
 )
 
 // TestMirrorSoak lets writers of a history, workers, recovery, pruning and a mirror that
-// follows go on at once, each of them killed at random moments. In the end every message
+// follows continue at once, each of them killed at random moments. In the end every message
 // that was acknowledged is there, no session has two active runs, no run has more
 // attempts than it may, the tables are what the log says, and the mirror is what a new
 // one is. THREAD_SOAK=60s makes it long.

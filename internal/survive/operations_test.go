@@ -2,6 +2,7 @@ package survive
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/fsck"
+	"thread/internal/store/bolt"
 )
 
 // operation is one command whose every step is made to fail. In the arguments D
@@ -35,7 +37,7 @@ type operation struct {
 	saves bool
 	// Its last part is not necessary: without it, it has come so far as halfway makes the directory.
 	halfway func(t *testing.T, dir string)
-	// complete does what is left of it, where it is nobody's command.
+	// complete does what is left of it, where no command does it.
 	complete func(t *testing.T, dir string)
 	drops    bool // rotated lines, with their events
 }
@@ -57,11 +59,44 @@ func fresh(t *testing.T, dir string) {
 	thread(t, "", "pop", "--thread", dir, "--consumer", "c", "--last-event-id", "1")
 }
 
-// holding is fresh with so many events.
+// holding is fresh with that many events.
 func holding(n int) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		fresh(t, dir)
 		thread(t, batch(n-3, "more"), "push", "--thread", dir, "--batch")
+	}
+}
+
+// fold puts what the journal has into events.db.
+func fold(t *testing.T, dir string) {
+	t.Helper()
+	s, err := bolt.Open(dir, bolt.Options{LockTimeout: time.Minute})
+	if err == nil {
+		err = errors.Join(bolt.Fold(ctx, s), s.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// folding is a thread whose journal has no room for another record.
+func folding(t *testing.T, dir string) { journalled(64)(t, dir) }
+
+// journalled is fresh with that many records in its journal.
+func journalled(n int) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		fresh(t, dir)
+		th, err := engine.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer th.Close()
+		fold(t, dir)
+		for range n {
+			if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "message", Content: "journalled"}); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
@@ -73,7 +108,7 @@ func long(t *testing.T, dir string) {
 	}
 }
 
-// crowded is fresh with so many series in all, one of an event each.
+// crowded is fresh with that many series in all, one of an event each.
 func crowded(n int) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		fresh(t, dir)
@@ -158,7 +193,7 @@ func leased(t *testing.T, dir string) {
 	thread(t, "", "next", "--thread", dir, "--consumer", "p", "--limit", "2", "--lease", "1000h")
 }
 
-// expired is pulled with an event whose lease is over.
+// expired is pulled with an event whose lease has ended.
 func expired(t *testing.T, dir string) {
 	pulled(t, dir)
 	th, err := engine.Open(dir, engine.WithClock(stopped))
@@ -193,7 +228,7 @@ func fullLog(t *testing.T, dir string) {
 	}
 }
 
-// sqlite is a SQLite thread directory of so many events.
+// sqlite is a SQLite thread directory of that many events.
 func sqlite(n int) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		from := filepath.Join(t.TempDir(), "exported")
@@ -206,6 +241,7 @@ func sqlite(n int) func(t *testing.T, dir string) {
 // broken is a thread with one event that only events.jsonl still has whole.
 func broken(t *testing.T, dir string) {
 	holding(200)(t, dir)
+	fold(t, dir)
 	path := filepath.Join(dir, "events.db")
 	db, err := os.ReadFile(path)
 	if err != nil {
@@ -242,7 +278,7 @@ func spoiledLines(t *testing.T, dir string) {
 	}
 }
 
-// files is a directory that is no thread, and not empty.
+// files is a directory that is not a thread, and not empty.
 func files(t *testing.T, dir string) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -252,7 +288,7 @@ func files(t *testing.T, dir string) {
 	}
 }
 
-// withDueEvents makes a thread with two delayed events whose time is over, and a schedule
+// withDueEvents makes a thread with two delayed events whose time has ended, and a schedule
 // of which a time is.
 func withDueEvents(t *testing.T, dir string) {
 	fresh(t, dir)

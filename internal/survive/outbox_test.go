@@ -36,6 +36,15 @@ func refused(t *testing.T, dir string) {
 	thread(t, "", "outbox", "relay", "--thread", dir, "--once", "--", "sh", "-c", "exit 65")
 }
 
+// notifiedOnly continues triggering: a notification does not wait for the agent, and the
+// relay was killed in the agent's first attempt.
+func notifiedOnly(t *testing.T, dir string) {
+	t.Helper()
+	if r := run(t, "", program, "outbox", "relay", "--thread", dir, "--once", "--", "sh", "-c", "kill -9 $PPID"); r.code == 0 {
+		t.Fatalf("the relay was not killed: %v", r)
+	}
+}
+
 // notified is liking after a relay.
 func notified(t *testing.T, dir string) {
 	liking(t, dir)

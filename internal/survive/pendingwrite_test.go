@@ -87,7 +87,7 @@ type meeting struct {
 }
 
 // hold starts a committer, which is kept waiting for the database, then an owner that
-// leaves its event to it, and lets them go on. The victim has the fault p.
+// leaves its event to it, and lets them continue. The victim has the fault p.
 func (m *meeting) hold(p point, victim string) (hit bool, err error) {
 	dir := filepath.Join(m.t.TempDir(), "thread")
 	copyDir(m.t, m.template, dir)

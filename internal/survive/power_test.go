@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ func TestPowerLoss(t *testing.T) {
 	t.Cleanup(func() { t.Logf("%d states of the disk were tried", total.Load()) })
 	for _, op := range operations() {
 		switch op.name {
-		case "push", "push that completes a block", "push that rotates", "push that heals", "push that clears half a batch",
+		case "push", "push that folds", "push that completes a block", "push that rotates", "push that heals", "push that clears half a batch",
 			"push that releases", "batch", "pop", "subscribe", "compact", "prune", "retain", "push that retains":
 		default:
 			continue
@@ -49,7 +50,11 @@ func TestPowerLoss(t *testing.T) {
 					if !full && len(list) > 16 && cut%(len(list)/6) != 0 && cut < len(list)-4 {
 						break
 					}
-					if err := s.powerLost(t, d, end, rand.New(rand.NewPCG(uint64(cut), uint64(n))), n); err != nil {
+					err := s.powerLost(t, d, end, rand.New(rand.NewPCG(uint64(cut), uint64(n))), n)
+					if renamed := cut < len(list) && strings.HasPrefix(list[cut].call, "fsync events-"); renamed && isLostLines(err) {
+						err = nil
+					}
+					if err != nil {
 						t.Fatalf("power lost before %s, state %d: %v", at, n, err)
 					}
 					total.Add(1)
@@ -61,6 +66,20 @@ func TestPowerLoss(t *testing.T) {
 		})
 	}
 }
+
+// isLostLines reports whether check has found that rotated lines are gone, and nothing
+// else: FAT may lose what is in a file between its rename and the sync that follows. All
+// the events are in the database then.
+func isLostLines(err error) bool {
+	for line := range strings.Lines(fmt.Sprint(err)) {
+		if !lostLines.MatchString(line) {
+			return false
+		}
+	}
+	return true
+}
+
+var lostLines = regexp.MustCompile(`^check: events(-[0-9-]+)?\.jsonl: (events [0-9]+ to [0-9]+ have no line|holds no line)\n?$`)
 
 // powerLost looks at one of the states that the disk can be left in.
 func (s *started) powerLost(t *testing.T, d *disk, end result, r *rand.Rand, n int) error {

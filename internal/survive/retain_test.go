@@ -59,7 +59,7 @@ func retainLater(t *testing.T, dir string) {
 	}
 }
 
-// leftLines returns those of the lines that are to be there still: whole files of the
+// leftLines returns the lines that are to be there still: whole files of the
 // oldest may be gone, none with an event that is stored.
 func leftLines(t *testing.T, dir string, lines [][]byte, c content) ([][]byte, error) {
 	t.Helper()

@@ -102,7 +102,7 @@ func (s *soak) one(r *rand.Rand, name string) error {
 		s.unknown.Add(1) // stored once or not at all, like a push that was killed
 		return nil
 	case code == 1 && strings.Contains(stderr.String(), "Error: consumer '"):
-		return nil // somebody else (un)subscribed it, or it holds back a prune
+		return nil // another process (un)subscribed it, or it holds back a prune
 	default:
 		return fmt.Errorf("%q: exit %d: %s", args, code, stderr.String())
 	}

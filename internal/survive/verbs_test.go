@@ -13,6 +13,7 @@ func operations() (list []operation) {
 	all := []operation{
 		{name: "init", from: nothing, args: []string{"init", "D"}},
 		{name: "push", from: fresh, args: push},
+		{name: "push that folds", from: folding, args: push},
 		{name: "push that completes a block", rare: true, from: holding(1023), args: push},
 		{name: "push that rotates", rare: true, from: holding(10001), args: push},
 		{name: "push that heals", rare: true, from: torn, args: push},
@@ -59,7 +60,7 @@ func operations() (list []operation) {
 		{name: "dead retry", rare: true, from: lettered, args: []string{"dead", "retry", "--thread", "D", "--consumer", "d"}},
 		{name: "dead drop", rare: true, from: lettered, args: []string{"dead", "drop", "--thread", "D", "--event-id", "2"}},
 		{name: "outbox add of a duplicate", rare: true, same: true, from: liking, args: []string{"outbox", "add", "--thread", "D", "--message", liked(1)}},
-		{name: "outbox relay that fails", rare: true, from: triggering, args: []string{"outbox", "relay", "--thread", "D", "--once", "--", "sh", "-c", "exit 75"}},
+		{name: "outbox relay that fails", rare: true, from: triggering, args: []string{"outbox", "relay", "--thread", "D", "--once", "--", "sh", "-c", "exit 75"}, halfway: notifiedOnly},
 		{name: "outbox retry", rare: true, from: refused, args: []string{"outbox", "retry", "--thread", "D", "--all"}},
 		{name: "outbox config", rare: true, from: liking, args: []string{"outbox", "config", "--thread", "D", "--self-action", "on"}},
 		{name: "outbox take", rare: true, reads: true, again: true, from: takable, args: []string{"outbox", "take", "--thread", "D", "--from", "sqlite:D"}},

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What runs handlers consists of several processes that are started anew when
+// What runs handlers consists of several processes that are started again when
 // they are killed. To meet one of them, and that once, the program is built with a
 // file more: the first process of a role says its id and waits until it is traced.
 
@@ -45,7 +45,7 @@ var buildMeeting = sync.OnceValues(func() (path string, err error) {
 	return path, buildProgram(path, "bundled", "-overlay", list)
 })
 
-// fifo makes a named pipe and returns it open for both ways, so that nobody waits
+// fifo makes a named pipe and returns it open for both ways, so that no process waits
 // for the other end.
 func fifo(path string) (*os.File, error) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -92,7 +92,7 @@ func trace(pid int, log string, args ...string) (*tracer, error) {
 		tr.cmd.Process.Kill()
 		return nil, fmt.Errorf("strace: %q: %w", line, errors.Join(err, tr.cmd.Wait()))
 	}
-	go said.WriteTo(&bytes.Buffer{}) // so that it can go on saying
+	go said.WriteTo(&bytes.Buffer{}) // so that it can continue saying
 	return tr, nil
 }
 
@@ -112,7 +112,7 @@ func (tr *tracer) end() (killed, injected bool, err error) {
 }
 
 // marked returns the processes that have the entry in their environment. One that
-// has ended, and nobody has waited for, has none any more.
+// has ended, and no process has waited for, has none any more.
 func marked(entry string) (pids []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {

@@ -24,7 +24,7 @@ func Outside(path string) error {
 	dir := filepath.Dir(path)
 	here, err := os.Stat(dir)
 	for ; err != nil && dir != filepath.Dir(dir); here, err = os.Stat(dir) {
-		dir = filepath.Dir(dir) // what does not exist yet is no link
+		dir = filepath.Dir(dir) // a path that does not exist yet is not a link
 	}
 	isDatabase := filepath.Join(dir, "events.db") == path
 	for err == nil {
@@ -81,3 +81,25 @@ func renameByLink(from, to string) error {
 	}
 	return os.Rename(from, to)
 }
+
+// HistoryOf returns the thread whose history the thread directory dir is, "" for none.
+// What adds, drops or settles events of a history would forge its records.
+func HistoryOf(dir string) string {
+	if info, err := os.Lstat(dir); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+	}
+	of := filepath.Dir(dir)
+	if filepath.Base(dir) != historyDir {
+		return ""
+	}
+	if _, err := os.Lstat(filepath.Join(of, "events.db")); err != nil {
+		return "" // it only has the name
+	}
+	return of
+}
+
+// historyDir is the name of the directory in which a thread keeps its history, as of
+// package history, which not every program links.
+const historyDir = "history"

@@ -6,6 +6,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -33,7 +34,7 @@ func New(dir string) (*Watcher, error) {
 // have been, or is gone, and when until is reached, unless that is zero. It
 // returns the cause of the end of ctx.
 //
-// Whoever then looks meets the writer's lock, and so sees what it wrote.
+// A reader then waits for the writer's lock, and so sees what it wrote.
 func (w *Watcher) Wait(ctx context.Context, until time.Time) error {
 	var timeout <-chan time.Time
 	var timer *time.Timer
@@ -96,7 +97,21 @@ func (w *Watcher) drain() {
 
 func isThreadFile(path string) bool {
 	name := filepath.Base(path)
-	return name == "events.db" || name == "events.jsonl"
+	return name == "events.db" || name == "events.journal" || name == "events.jsonl"
+}
+
+// Written returns the size of the database of a thread directory, and when the database or
+// its journal was last written. A journalled commit leaves the database as it is.
+func Written(dir string) (at time.Time, size int64, err error) {
+	info, err := os.Stat(filepath.Join(dir, "events.db"))
+	if err != nil {
+		return at, 0, err
+	}
+	at = info.ModTime()
+	if journal, err := os.Stat(filepath.Join(dir, "events.journal")); err == nil && journal.ModTime().After(at) {
+		at = journal.ModTime()
+	}
+	return at, info.Size(), nil
 }
 
 // Close ends the watching.

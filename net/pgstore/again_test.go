@@ -67,7 +67,7 @@ func TestRunAgain(t *testing.T) {
 				return nil, 0, err
 			}
 			arm()
-			d, err := f.Next(ctx, &engine.Result{Verdict: engine.Failed}) // it comes again at once
+			d, err := f.Next(ctx, &engine.Result{Verdict: engine.Failed}) // it is redelivered at once
 			return ids(d.Events), 1, err                                  // it holds up nothing
 		},
 		"parallel feed": func(th *engine.Thread, arm func()) ([]int64, int64, error) {

@@ -12,7 +12,6 @@ import (
 	"thread/event"
 	"thread/internal/fsck"
 	"thread/internal/store"
-	"thread/internal/store/bolt"
 )
 
 // openEngine returns the engine's handle on a thread.
@@ -102,7 +101,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckGaps: the gaps that a thread came with are none, and what is lost beside them is
+// TestCheckGaps: the gaps that a thread came with are none, and what is lost next to them is
 // found.
 func TestCheckGaps(t *testing.T) {
 	in := newSchema(t)
@@ -117,7 +116,7 @@ func TestCheckGaps(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := *in
 			a.Thread = c.name
-			snap := bolt.Snapshot{Head: 9, LastID: 11, Stored: 5, Pruned: 1, Floor: 2}
+			snap := store.Snapshot{Head: 9, LastID: 11, Stored: 5, Pruned: 1, Floor: 2}
 			r, err := StartRestore(ctx, &a, &snap)
 			if err != nil {
 				t.Fatal(err)

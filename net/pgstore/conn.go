@@ -39,7 +39,8 @@ func hangUp(c *pgconn.PgConn) {
 type pool struct {
 	config *pgconn.Config
 	wait   time.Duration // for a server that has no place for another connection
-	open   chan struct{} // a place for each that is open
+	open   chan struct{} // a place for each that is in a transaction
+	apart  chan struct{} // a place for each that reads beats, which a transaction may wait for
 
 	mu     sync.Mutex
 	idle   []*pgconn.PgConn
@@ -48,17 +49,18 @@ type pool struct {
 }
 
 const (
-	maxOpen = 8
-	maxIdle = 4
+	maxOpen  = 8
+	maxApart = 2
+	maxIdle  = 4
 )
 
 func newPool(config *pgconn.Config, wait time.Duration) *pool {
-	return &pool{config: config, wait: wait, open: make(chan struct{}, maxOpen)}
+	return &pool{config: config, wait: wait, open: make(chan struct{}, maxOpen), apart: make(chan struct{}, maxApart)}
 }
 
-// take returns a connection, and whether it is one that was idle: the server may have
-// closed it since.
-func (p *pool) take(ctx context.Context) (c *pgconn.PgConn, used bool, err error) {
+// take returns a connection in one of these places, and whether it is one that was idle: the
+// server may have closed it since.
+func (p *pool) take(ctx context.Context, places chan struct{}) (c *pgconn.PgConn, used bool, err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -72,7 +74,7 @@ func (p *pool) take(ctx context.Context) (c *pgconn.PgConn, used bool, err error
 		}
 	}()
 	select {
-	case p.open <- struct{}{}:
+	case places <- struct{}{}:
 	case <-ctx.Done():
 		return nil, false, context.Cause(ctx)
 	}
@@ -85,13 +87,13 @@ func (p *pool) take(ctx context.Context) (c *pgconn.PgConn, used bool, err error
 		return c, true, nil
 	}
 	if c, err = p.connect(ctx); err != nil {
-		<-p.open
+		<-places
 	}
 	return c, false, err
 }
 
 // connect waits for a place on the server where many processes come at once: most need
-// theirs for a moment only. The pauses differ, so that they do not come again together.
+// theirs for a moment only. The pauses differ, so that they do not coincide.
 func (p *pool) connect(ctx context.Context) (*pgconn.PgConn, error) {
 	began := time.Now()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
@@ -109,8 +111,8 @@ func (p *pool) connect(ctx context.Context) (*pgconn.PgConn, error) {
 	}
 }
 
-// put gives a connection back. One that is broken, or still in a transaction, is closed.
-func (p *pool) put(c *pgconn.PgConn) {
+// put gives a connection back, and its place. One that is broken, or still in a transaction, is closed.
+func (p *pool) put(c *pgconn.PgConn, places chan struct{}) {
 	p.mu.Lock()
 	keep := !p.closed && len(p.idle) < maxIdle && !c.IsClosed() && c.TxStatus() == 'I'
 	if keep {
@@ -120,7 +122,7 @@ func (p *pool) put(c *pgconn.PgConn) {
 	if !keep {
 		hangUp(c)
 	}
-	<-p.open
+	<-places
 	p.users.Done()
 }
 

@@ -35,7 +35,7 @@ func TestCrowd(t *testing.T) {
 	errs := make([]error, pushers)
 	for i := range pushers {
 		wg.Go(func() {
-			// A pool of its own, as another process has, and patience: a busy machine is no failure.
+			// A separate pool, as another process has, and patience: a busy machine is not a failure.
 			s := Open(&limited, Options{Logic: plain{}, LockTimeout: 5 * time.Minute})
 			defer s.Close()
 			_, errs[i] = s.Push(context.Background(), []event.Draft{{Source: "s", Type: "t", Content: fmt.Sprint(i)}})

@@ -36,7 +36,7 @@ func TestCutPush(t *testing.T) {
 	outcomes, longest := map[string]error{"first": nil}, time.Duration(0)
 	var failed, unknown int
 	for i := range howManyCuts() {
-		// Of a few connections, which share so many bytes, or of all of them.
+		// Of a few connections, which share that many bytes, or of all of them.
 		first := 1 + r.Int64N(3)
 		if r.IntN(50) == 0 {
 			first = math.MaxInt64

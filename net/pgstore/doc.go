@@ -1,8 +1,8 @@
 // Package pgstore keeps threads in PostgreSQL. It is a store of thread/internal/store,
-// beside the directory of package bolt, and for threads that many hosts use.
+// next to the directory of package bolt, and for threads that many hosts use.
 //
 // All threads of a database are in one schema (schema.sql). A thread is a row; what it
-// has is in tables beside that: events, series, and the ordered records of everything
+// has is in tables next to that: events, series, and the ordered records of everything
 // else.
 //
 // # Order
@@ -15,7 +15,7 @@
 // # Outcomes
 //
 // A connection that breaks at COMMIT leaves the outcome open. Every write transaction
-// stores a random number; after such a break another one takes the same lock, looks
+// stores a random number; after that break another one takes the same lock, looks
 // whether the number is there, and commits something itself, so that the answer does
 // not come from a server that is not the primary any more. When the number is missing,
 // nothing was stored and the transaction is run again. When no answer can be had in 10

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,22 +12,31 @@ import (
 type durability struct {
 	fsync, fullPageWrites bool
 	hosts                 int64 // that have what a COMMIT has confirmed, this one included
+	unnamed               bool  // COMMIT waits for any client that streams, which may be a base backup
 }
 
 // durableSettings are the columns of settings that durabilityOf reads.
 const durableSettings = "current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names')"
 
 func durabilityOf(row [][]byte) durability {
-	return durability{string(row[0]) == "on", string(row[1]) == "on", 1 + standbys(string(row[2]))}
+	d := durability{fsync: string(row[0]) == "on", fullPageWrites: string(row[1]) == "on", hosts: 1}
+	if names := strings.TrimSpace(string(row[2])); names != "" {
+		before, list, found := strings.Cut(names, "(")
+		if !found {
+			list = names
+		}
+		d.unnamed = slices.ContainsFunc(strings.Split(strings.TrimRight(list, ") "), ","), func(s string) bool { return strings.Trim(s, " \t\n\"") == "*" })
+		if !d.unnamed {
+			d.hosts += standbys(before, found)
+		}
+	}
+	return d
 }
 
 // standbys is how many standbys a COMMIT waits for: of FIRST n (...), ANY n (...), n (...)
-// n, of a list of names 1.
-func standbys(names string) int64 {
-	if strings.TrimSpace(names) == "" {
-		return 0
-	}
-	before, _, found := strings.Cut(names, "(")
+// n, of a list of names 1. Where * is among the names it counts none: pg_basebackup and
+// pg_receivewal, which stream as a standby does, would do.
+func standbys(before string, found bool) int64 {
 	if !found {
 		return 1
 	}
@@ -48,11 +58,16 @@ func (d durability) String() string {
 	}
 	switch {
 	case !d.fsync:
-		return s + ", no fsync"
+		s += ", no fsync"
 	case !d.fullPageWrites:
-		return s + ", fsync, torn pages"
+		s += ", fsync, torn pages"
+	default:
+		s += ", fsync"
 	}
-	return s + ", fsync"
+	if d.unnamed {
+		s += ", standbys not named"
+	}
+	return s
 }
 
 // checkDurable returns ErrWeak for settings with which a power cut loses or damages what
@@ -66,6 +81,8 @@ func (a *Address) checkDurable(d durability) error {
 		return fmt.Errorf("%w: fsync is off", ErrWeak)
 	case !d.fullPageWrites:
 		return fmt.Errorf("%w: full_page_writes is off", ErrWeak)
+	case d.hosts < a.hosts && d.unnamed:
+		return fmt.Errorf("%w: by the * in synchronous_standby_names a base backup counts as a standby, so name the standbys there", ErrWeak)
 	case d.hosts < a.hosts:
 		return fmt.Errorf("%w: by synchronous_standby_names %d of the %d hosts that are asked for have it", ErrWeak, d.hosts, a.hosts)
 	}

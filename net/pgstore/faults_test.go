@@ -23,7 +23,7 @@ import (
 	"thread/internal/store"
 )
 
-// plain is a logic that does nothing besides storing.
+// plain is a logic that does nothing except storing.
 type plain struct{}
 
 type plainSession struct{ tx store.Tx }
@@ -50,7 +50,7 @@ func count(t *testing.T, s store.Store) (n int64) {
 	return n
 }
 
-// faulty is a connection that is cut after so many bytes of answers, or at a COMMIT:
+// faulty is a connection that is cut after that many bytes of answers, or at a COMMIT:
 // before it has gone out, or when the server has answered it.
 type faulty struct {
 	net.Conn
@@ -84,7 +84,7 @@ func (f *faulty) Write(b []byte) (int, error) {
 	return f.Conn.Write(b)
 }
 
-// openFaulty returns a handle whose first connections, so many, are faulty.
+// openFaulty returns a handle whose first connections, that many, are faulty.
 func openFaulty(t *testing.T, a *Address, l store.Logic, f *faulty, first int64) *Store {
 	broken := *a
 	broken.config = a.config.Copy()

@@ -10,7 +10,7 @@ import (
 
 // gaps are those between the ids of a thread that was imported with some. Ids that are
 // given here have none, so that they are all below given, and none are known where there
-// is no such record: then what is stored are the ids above the floor.
+// is not that record: then what is stored are the ids above the floor.
 type gaps struct {
 	given     int64 // the highest id that was given where the thread comes from
 	missing   int64 // how many ids above the floor have no event

@@ -10,7 +10,7 @@ import (
 	"thread/internal/bugs"
 )
 
-// root is that of the repository, from here.
+// root is the root of the repository, from here.
 const root = "../.."
 
 // TestBugs finds a patch that the code has left behind.

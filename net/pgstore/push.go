@@ -11,7 +11,7 @@ import (
 // maxDigests bounds how many series are looked up beforehand.
 const maxDigests = 1000
 
-// digests are those of the drafts' series that the handle does not know yet.
+// digests are the digests of the drafts' series that the handle does not know yet.
 type digests struct {
 	seen map[digest]bool
 	list [][]byte // not nil

@@ -34,7 +34,7 @@ const (
 var prefixed = []store.Table{store.Subscriptions, store.Scheduled, store.LimitsTable, store.Progress, store.Deliveries,
 	store.Retries, store.Settled, store.Attempts, store.DedupeExpiry, store.Meta}
 
-// quiet are the tables that nobody waits for while their consumer is at work.
+// quiet are the tables that no process waits for while their consumer is at work.
 var quiet = []store.Table{store.Progress, store.Checked, store.Deliveries, store.Attempts, store.Settled, store.Dedupe, store.DedupeExpiry}
 
 // firstOnes reads the beginnings.
@@ -63,10 +63,10 @@ func (tx *tx) setPrefixes(rows [][][]byte) {
 	}
 }
 
-// put puts a record, or deletes it when value is nil. Who goes through the list goes on
+// put puts a record, or deletes it when value is nil. Who goes through the list continues
 // with it as it was.
 func (p *prefix) put(key, value []byte) {
-	i, found := slices.BinarySearchFunc(p.list, key, func(r record, key []byte) int { return bytes.Compare(r.key, key) })
+	i, found := p.find(key)
 	j := i
 	if found {
 		j++
@@ -78,9 +78,54 @@ func (p *prefix) put(key, value []byte) {
 	p.list = append(list, p.list[j:]...)
 }
 
+// find returns where in the list key is, or would be.
+func (p *prefix) find(key []byte) (int, bool) {
+	return slices.BinarySearchFunc(p.list, key, func(r record, key []byte) int { return bytes.Compare(r.key, key) })
+}
+
 // has reports whether the prefix says what is stored under key.
 func (p *prefix) has(key []byte) bool {
 	return p != nil && (p.whole || len(p.list) > 0 && bytes.Compare(key, p.list[len(p.list)-1].key) <= 0)
+}
+
+// A transaction that reads here and there in a table is one that goes through it, as the look
+// for what is due does, with a record of each consumer: then it is read from its beginning.
+const (
+	fewGets   = 2
+	grownBy   = 4096
+	mostGrown = 8 * grownBy // beyond that, each is read by itself
+)
+
+// grow makes the prefix of a table longer until it knows of key, and reports whether it
+// does. Only a transaction that reads does it: what one puts would have to be put there.
+func (tx *tx) grow(t store.Table, key []byte) (bool, error) {
+	if tx.gets[t]++; tx.writable || tx.gets[t] < fewGets {
+		return false, nil
+	}
+	p := tx.prefixes[t]
+	if p == nil {
+		p = new(prefix)
+		tx.prefixes[t] = p
+	}
+	for !p.has(key) {
+		if len(p.list) >= mostGrown {
+			return false, nil
+		}
+		from := []byte{}
+		if n := len(p.list); n > 0 {
+			from = after(p.list[n-1].key)
+		}
+		rows, err := tx.rows("SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key >= $3 ORDER BY key LIMIT $4",
+			text(tx.store.thread), text(string(t)), bytea(from), int8(grownBy))
+		if err != nil {
+			return false, err
+		}
+		for _, r := range rows {
+			p.list = append(p.list, record{r[0], notNil(r[1])})
+		}
+		p.whole = len(rows) < grownBy
+	}
+	return true, nil
 }
 
 // Get implements store.Records.
@@ -93,12 +138,17 @@ func (tx *tx) Get(t store.Table, key []byte) ([]byte, error) {
 		return v, tx.failed
 	}
 	if p := tx.prefixes[t]; p.has(key) {
-		for _, r := range p.list {
-			if bytes.Equal(r.key, key) {
-				return r.value, tx.failed
-			}
+		if i, found := p.find(key); found {
+			return p.list[i].value, tx.failed
 		}
 		return nil, tx.failed
+	}
+	grown, err := tx.grow(t, key)
+	if err != nil {
+		return nil, err
+	}
+	if grown {
+		return tx.Get(t, key)
 	}
 	rows, err := tx.rows("SELECT value FROM records WHERE thread = $1 AND tab = $2 AND key = $3", text(tx.store.thread), text(string(t)), bytea(key))
 	if err != nil {
@@ -176,10 +226,8 @@ const (
 func (tx *tx) Ascend(t store.Table, from []byte, fn func(key, value []byte) (more bool, err error)) error {
 	if p := tx.prefixes[t]; p != nil && tx.failed == nil && (p.whole || tx.unsent[t] == 0) {
 		if p.has(from) {
-			for _, r := range p.list {
-				if bytes.Compare(r.key, from) < 0 {
-					continue
-				}
+			i, _ := p.find(from)
+			for _, r := range p.list[i:] {
 				if more, err := fn(r.key, r.value); err != nil || !more {
 					return err
 				}
@@ -188,6 +236,13 @@ func (tx *tx) Ascend(t store.Table, from []byte, fn func(key, value []byte) (mor
 				return nil
 			}
 			from = after(p.list[len(p.list)-1].key)
+		}
+	}
+	if p := tx.prefixes[t]; p == nil || !p.has(from) {
+		if grown, err := tx.grow(t, from); err != nil {
+			return err
+		} else if grown {
+			return tx.Ascend(t, from, fn)
 		}
 	}
 	const text = "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key >= $3 ORDER BY key LIMIT $4"
@@ -203,7 +258,7 @@ func (tx *tx) Descend(t store.Table, before []byte, fn func(key, value []byte) (
 	return tx.each(text, t, optional(before), func(last []byte) []byte { return last }, fn)
 }
 
-// each calls fn for the records of a statement, so many at a time, and begins the next
+// each calls fn for the records of a statement, that many at a time, and begins the next
 // ones at what next makes of the last key.
 func (tx *tx) each(query string, t store.Table, at value, next func(last []byte) []byte, fn func(key, value []byte) (more bool, err error)) error {
 	if tx.unsent[t] > 0 {
@@ -226,28 +281,4 @@ func (tx *tx) each(query string, t store.Table, at value, next func(last []byte)
 		}
 		at = bytea(next(list[n-1][0]))
 	}
-}
-
-// Sequence implements store.Records.
-func (tx *tx) Sequence(t store.Table) (uint64, error) {
-	rows, err := tx.rows("SELECT n::text FROM sequences WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
-	if err != nil || len(rows) == 0 {
-		return 0, err
-	}
-	return strconv.ParseUint(string(rows[0][0]), 10, 64)
-}
-
-// SetSequence implements store.Records.
-func (tx *tx) SetSequence(t store.Table, n uint64) error {
-	return tx.exec("INSERT INTO sequences (thread, tab, n) VALUES ($1, $2, $3::text::numeric) ON CONFLICT (thread, tab) DO UPDATE SET n = excluded.n",
-		text(tx.store.thread), text(string(t)), text(strconv.FormatUint(n, 10)))
-}
-
-// Drop implements store.Records.
-func (tx *tx) Drop(t store.Table) error {
-	_ = tx.flush()
-	delete(tx.prefixes, t)
-	clear(tx.known)
-	_ = tx.exec("DELETE FROM records WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
-	return tx.exec("DELETE FROM sequences WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
 }

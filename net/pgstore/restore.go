@@ -11,7 +11,6 @@ import (
 
 	"thread/event"
 	"thread/internal/store"
-	"thread/internal/store/bolt"
 )
 
 // A thread that is being imported has notYet - floor in place of its floor, so that
@@ -33,7 +32,7 @@ func wrongState(floor int64, thread string) error {
 }
 
 // Restore builds a thread out of events that have ids and times already. Each Add is
-// durable; nobody sees anything before Publish. One that was interrupted goes on where
+// durable; no process sees anything before Publish. One that was interrupted continues where
 // it was. It is used by one goroutine: Add, Finish, Publish.
 type Restore struct {
 	s      *Store
@@ -41,10 +40,10 @@ type Restore struct {
 	stored int64 // how many are
 }
 
-// StartRestore begins to build the thread that snap is of, or goes on with one that was begun. It makes the schema where it is missing.
+// StartRestore begins to build the thread that snap is of, or continues with one that was begun. It makes the schema where it is missing.
 // It returns store.ErrExists for a thread that is whole, and ErrOther for one that was
 // begun and cannot be this one.
-func StartRestore(ctx context.Context, a *Address, snap *bolt.Snapshot) (*Restore, error) {
+func StartRestore(ctx context.Context, a *Address, snap *store.Snapshot) (*Restore, error) {
 	floor := snap.Floor
 	err := insertThread(ctx, a, notYet-floor)
 	if err != nil && !errors.Is(err, store.ErrExists) {
@@ -83,10 +82,11 @@ func (r *Restore) Stored() int64 { return r.stored }
 
 func (r *Restore) count(tx *tx) error {
 	rows, err := tx.rows("SELECT count(*) FROM events WHERE thread = $1", text(r.s.thread))
-	if err == nil {
-		r.stored = number(rows[0][0])
+	if err != nil {
+		return err
 	}
-	return err
+	r.stored = number(rows[0][0])
+	return nil
 }
 
 // Same returns ErrOther unless the newest event that is stored is e.
@@ -138,7 +138,7 @@ func draftOf(e *event.Event) *event.Draft {
 }
 
 // Finish stores everything but the events, in place of what an earlier try stored.
-func (r *Restore) Finish(ctx context.Context, snap *bolt.Snapshot) error {
+func (r *Restore) Finish(ctx context.Context, snap *store.Snapshot) error {
 	name := text(r.s.thread)
 	return r.s.run(ctx, true, nil, func(tx *tx) error {
 		if err := tx.exec("DELETE FROM records WHERE thread = $1", name); err != nil {
@@ -187,10 +187,11 @@ func (r *Restore) Publish(ctx context.Context) error {
 	err := r.s.run(ctx, true, nil, func(tx *tx) error {
 		return tx.exec("UPDATE threads SET floor = $2 WHERE thread = $1", text(r.s.thread), int8(tx.floor))
 	})
-	if err == nil {
-		r.s.restoring = false
+	if err != nil {
+		return err
 	}
-	return err
+	r.s.restoring = false
+	return nil
 }
 
 // Close ends it. What is stored stays, for the next one.
@@ -244,10 +245,10 @@ func pathOf(t string) []string {
 // Read calls fn with what a thread holds at one moment: everything but the events, and a
 // function that reads those with an id above after, in order. An event is valid during
 // the call. Both are valid during fn.
-func (s *Store) Read(ctx context.Context, fn func(snap *bolt.Snapshot, each func(after int64, fn func(e *event.Event) error) error) error) error {
+func (s *Store) Read(ctx context.Context, fn func(snap *store.Snapshot, each func(after int64, fn func(e *event.Event) error) error) error) error {
 	return s.run(ctx, false, nil, func(tx *tx) error {
 		st := tx.State()
-		snap := &bolt.Snapshot{Head: st.Head, LastID: st.LastID, Stored: st.Stored, Pruned: st.Count - st.Stored, Floor: tx.floor}
+		snap := &store.Snapshot{Head: st.Head, LastID: st.LastID, Stored: st.Stored, Pruned: st.Count - st.Stored, Floor: tx.floor}
 		if err := tx.snapshot(snap); err != nil {
 			return err
 		}
@@ -255,7 +256,16 @@ func (s *Store) Read(ctx context.Context, fn func(snap *bolt.Snapshot, each func
 	})
 }
 
-func (tx *tx) snapshot(snap *bolt.Snapshot) error {
+// Snapshot implements store.Whole.
+func (s *Store) Snapshot(ctx context.Context) (snap store.Snapshot, err error) {
+	err = s.Read(ctx, func(whole *store.Snapshot, _ func(int64, func(e *event.Event) error) error) error {
+		snap = *whole
+		return nil
+	})
+	return snap, err
+}
+
+func (tx *tx) snapshot(snap *store.Snapshot) error {
 	tables, err := tx.rows("SELECT tab FROM records WHERE thread = $1 UNION SELECT tab FROM sequences WHERE thread = $1 ORDER BY 1", text(tx.store.thread))
 	if err != nil {
 		return err
@@ -272,7 +282,7 @@ func (tx *tx) snapshot(snap *bolt.Snapshot) error {
 			return err
 		}
 		if !store.Essential(table) {
-			snap.Extras = append(snap.Extras, bolt.Extra{Bucket: path, Sequence: n})
+			snap.Extras = append(snap.Extras, store.Extra{Bucket: path, Sequence: n})
 		}
 		err = tx.Ascend(table, nil, func(key, value []byte) (bool, error) {
 			switch table {
@@ -283,11 +293,11 @@ func (tx *tx) snapshot(snap *bolt.Snapshot) error {
 			case store.Progress:
 				p, err := store.DecodeProgress(key, value)
 				if err == nil && len(key) > 0 {
-					snap.Progress = append(snap.Progress, bolt.ConsumerProgress{Consumer: string(key[1:]), ProgressRecord: p})
+					snap.Progress = append(snap.Progress, store.ConsumerProgress{Consumer: string(key[1:]), ProgressRecord: p})
 				}
 				return true, err
 			default:
-				snap.Extras = append(snap.Extras, bolt.Extra{Bucket: path, Key: key, Value: value})
+				snap.Extras = append(snap.Extras, store.Extra{Bucket: path, Key: key, Value: value})
 			}
 			return true, nil
 		})

@@ -36,27 +36,42 @@ func (tx *tx) read(s span, most int) ([]found, error) {
 	}
 	// Two statements, so that the plan for all events is the primary key from one end to
 	// the other.
-	const from = " FROM events WHERE thread = $1 AND id > $2 AND id <= $3 "
+	events := tx.reads(s, most)
+	r, err := tx.do(append([]statement{events}, tx.seriesOfEvents(events)...)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range r[1:] {
+		tx.know(s.rows)
+	}
+	return foundIn(r[0]), nil
+}
+
+const fromEvents = " FROM events WHERE thread = $1 AND id > $2 AND id <= $3 "
+
+// reads is the statement by which events are read.
+func (tx *tx) reads(s span, most int) statement {
 	where, args := "", []value{text(tx.store.thread), int8(max(s.after, tx.floor)), int8(s.upto), int8(int64(most)), int8(s.shortest())}
 	if s.series != nil {
 		where, args = "AND series = ANY ($6)", append(args, ids(s.series))
 	}
-	list := []statement{sql("SELECT id, created_at, series, CASE WHEN octet_length(content) <= $5 THEN content END"+from+where+" ORDER BY id LIMIT $4", args...)}
-	if !tx.whole && s.series == nil { // their series come along
-		list = append(list, sql("SELECT id, source, type, subtype FROM series WHERE thread = $1 AND id = ANY (ARRAY(SELECT series"+from+"ORDER BY id LIMIT $4))", args[:4]...))
+	return sql("SELECT id, created_at, series, CASE WHEN octet_length(content) <= $5 THEN content END"+fromEvents+where+" ORDER BY id LIMIT $4", args...)
+}
+
+// seriesOfEvents reads the series of what a statement of reads finds, unless they are known.
+func (tx *tx) seriesOfEvents(events statement) []statement {
+	if tx.whole || len(events.args) > 5 { // of a span with series
+		return nil
 	}
-	r, err := tx.do(list...)
-	if err != nil {
-		return nil, err
-	}
-	if len(r) > 1 {
-		tx.know(r[1].rows)
-	}
-	events := make([]found, len(r[0].rows))
-	for i, r := range r[0].rows {
+	return []statement{sql("SELECT id, source, type, subtype FROM series WHERE thread = $1 AND id = ANY (ARRAY(SELECT series"+fromEvents+"ORDER BY id LIMIT $4))", events.args[:4]...)}
+}
+
+func foundIn(r rowset) []found {
+	events := make([]found, len(r.rows))
+	for i, r := range r.rows {
 		events[i] = found{number(r[0]), string(r[1]), number(r[2]), r[3]}
 	}
-	return events, nil
+	return events
 }
 
 // shortest is up to which length contents are read at once.
@@ -173,10 +188,10 @@ func (tx *tx) EventsAfter(after int64, fn func(e *event.Event) error) error {
 		}
 		for _, f := range list {
 			e, err := tx.event(f)
-			if err == nil {
-				err = fn(&e)
-			}
 			if err != nil {
+				return err
+			}
+			if err = fn(&e); err != nil {
 				return err
 			}
 			after = f.id
@@ -243,9 +258,13 @@ func (tx *tx) scan(q *store.Scan, want int64, contents bool, fn func(f *found) (
 	if exact {
 		first = int(max(1, min(want, firstEvents)))
 	}
+	ahead := tx.ahead[sel]
+	delete(tx.ahead, sel)
 	for n := first; ; n = mostEvents {
-		list, err := tx.read(span{pos, end, may, contents || sel.Contents}, n)
-		if err != nil {
+		var list []found
+		if ahead.is(pos, end) {
+			list, n = ahead.list, ahead.most
+		} else if list, err = tx.read(span{pos, end, may, contents || sel.Contents}, n); err != nil {
 			return pos, err
 		}
 		for i := range list {
@@ -269,7 +288,7 @@ func (tx *tx) scan(q *store.Scan, want int64, contents bool, fn func(f *found) (
 		if len(list) < n {
 			return end, nil
 		}
-		if q.Slice && time.Since(began) >= sliceTime {
+		if q.Slice && (ahead != nil || time.Since(began) >= sliceTime) {
 			return pos, nil
 		}
 	}

@@ -46,10 +46,15 @@ func (a *Address) whyNoTables(ctx context.Context, c *pgconn.PgConn, found error
 	return fmt.Errorf("%w %q", ErrOtherSchema, a.Schema)
 }
 
-// in is Schema for a schema of any name.
-func in(schema string) string {
+// SchemaFor is Schema for a schema of any name, with what these roles need to use it.
+func SchemaFor(schema string, roles ...string) string {
 	s := strings.Replace(Schema, "CREATE SCHEMA thread;", "CREATE SCHEMA "+quoted(schema)+";", 1)
-	return strings.Replace(s, "search_path = thread;", "search_path = "+quoted(schema)+";", 1)
+	s = strings.Replace(s, "search_path = thread;", "search_path = "+quoted(schema)+";", 1)
+	for _, role := range roles {
+		s += "\nGRANT USAGE ON SCHEMA " + quoted(schema) + " TO " + quoted(role) +
+			";\nGRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + quoted(schema) + " TO " + quoted(role) + ";\n"
+	}
+	return s
 }
 
 // Init makes a thread, and the schema where it is missing. It returns store.ErrExists
@@ -77,7 +82,7 @@ func insertOnce(ctx context.Context, a *Address, floor int64) error {
 		return failure(ctx, err)
 	}
 	if len(r[1].rows) == 0 {
-		if _, err := c.Exec(ctx, in(a.Schema)).ReadAll(); codeOf(err) == "42501" {
+		if _, err := c.Exec(ctx, SchemaFor(a.Schema)).ReadAll(); codeOf(err) == "42501" {
 			return fmt.Errorf("%w %q: %w", ErrMayNot, a.Schema, err)
 		} else if err != nil {
 			return failure(ctx, err)

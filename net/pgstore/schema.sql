@@ -5,10 +5,15 @@
 --
 --     thread-net schema | psql --single-transaction --set ON_ERROR_STOP=1 DATABASE
 --
--- and let the roles that use threads use the schema and read and write its tables:
+-- and let the roles that use threads use the schema and read and write its tables, as
+-- "thread-net schema --role app" prints it:
 --
 --     GRANT USAGE ON SCHEMA thread TO app;
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA thread TO app;
+--
+-- A role that may use the schema may read and write all threads in it. For tenants who may
+-- not see each other's threads, make a schema and a role for each: thread-net schema
+-- --schema tenant1 --role tenant1.
 --
 -- Texts of users are bytea: PostgreSQL's text has no NUL, and bytea is ordered by its
 -- bytes wherever the database was made. What is in the records is not for SQL: every

@@ -32,7 +32,7 @@ func (c *silent) Close() error {
 	return c.Conn.Close()
 }
 
-// SetDeadline ends what waits, as that of a connection does.
+// SetDeadline ends what waits, as the deadline of a connection does.
 func (c *silent) SetDeadline(t time.Time) error {
 	if !t.IsZero() && t.Before(time.Now()) && c.stopped.Swap(false) {
 		close(c.closed)

@@ -14,7 +14,7 @@ import (
 	"thread/internal/store"
 )
 
-// unread is a connection that stops, once for all, when it has asked for a content: nobody
+// unread is a connection that stops, once for all, when it has asked for a content: no process
 // reads the answer until goOn is closed.
 type unread struct {
 	net.Conn
@@ -41,7 +41,7 @@ func (c *unread) Read(b []byte) (int, error) {
 }
 
 // A holder that stops while the server sends it more than the connection takes, with the
-// thread's row locked, keeps nobody from taking its turn: the server is not idle then.
+// thread's row locked, keeps no process from taking its turn: the server is not idle then.
 func TestStoppedInAnAnswer(t *testing.T) {
 	ctx := context.Background()
 	a := newThread(t, newSchema(t))

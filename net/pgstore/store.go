@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,10 @@ type Store struct {
 	series         seriesCache
 }
 
-var _ store.Store = (*Store)(nil)
+var _ interface {
+	store.Store
+	store.Whole
+} = (*Store)(nil)
 
 // Options are the settings of a handle.
 type Options struct {
@@ -72,7 +76,7 @@ func (s *Store) Close() error {
 // before a restart or after idle_session_timeout.
 func (s *Store) begun(ctx context.Context, write bool, digests [][]byte) (*tx, error) {
 	for {
-		c, used, err := s.pool.take(ctx)
+		c, used, err := s.pool.take(ctx, s.pool.open)
 		if err != nil {
 			return nil, failure(ctx, err)
 		}
@@ -137,20 +141,38 @@ func (s *Store) runOnce(ctx context.Context, write bool, digests [][]byte, fn fu
 		tx.end()
 		err = s.resolve(ctx, nonce, err)
 	}
-	if err == nil {
-		s.series.learn(tx.newSeries, tx.epoch)
+	if err != nil {
+		return err
 	}
-	return err
+	s.series.learn(tx.newSeries, tx.epoch)
+	return nil
 }
 
-// nonce are the statements by which a transaction is found again. Now and then they
-// forget older ones.
+// nonce are the statements by which a transaction is found again. One in 256 forgets some that
+// are older than an hour.
 func (s *Store) nonce(nonce []byte) []statement {
 	list := []statement{sql("INSERT INTO commits (thread, nonce) VALUES ($1, $2)", text(s.thread), bytea(nonce))}
 	if nonce[0] == 0 {
-		list = append(list, sql("DELETE FROM commits WHERE thread = $1 AND at < clock_timestamp() - interval '1 hour'", text(s.thread)))
+		list = append(list, s.sweep(nonce[1:]))
 	}
 	return list
+}
+
+// mostSwept is how many commits a sweep looks at. The thread is locked meanwhile, and there may
+// be millions: a sweep begins at a random one, in the order of the primary key, upwards or
+// downwards so that the ends have their part as well. At one sweep in 256 writes that is 8
+// for each write, of which one is new.
+const mostSwept = 2048
+
+// sweep takes 15 random bytes.
+func (s *Store) sweep(random []byte) statement {
+	from, order := ">=", "ASC"
+	if random[0]&1 == 0 {
+		from, order = "<=", "DESC"
+	}
+	return sql(`DELETE FROM commits WHERE ctid = ANY (ARRAY(SELECT s.at FROM
+		(SELECT ctid AS at, at < clock_timestamp() - interval '1 hour' AS old FROM commits WHERE thread = $1 AND nonce `+from+` $2 ORDER BY nonce `+order+
+		` LIMIT `+strconv.Itoa(mostSwept)+`) s WHERE s.old))`, text(s.thread), bytea(random[1:]))
 }
 
 // resolve returns what became of a COMMIT whose connection broke: nil, errNotStored, or
@@ -261,7 +283,7 @@ func (s *Store) Compact(ctx context.Context) (c store.Compaction, err error) {
 
 // seriesCache keeps the ids of series that are committed. They never change on one server,
 // and what a new connection leads to may be another one: a standby that has taken over, or
-// the database from a backup, in which the same id is that of another series.
+// the database from a backup, in which the same id is the id of another series.
 type seriesCache struct {
 	mu    sync.Mutex
 	ids   map[digest]int64

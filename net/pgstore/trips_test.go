@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"thread/engine"
 	"thread/event"
+	"thread/history"
+	"thread/internal/address"
 	"thread/internal/store"
 )
 
@@ -24,23 +27,27 @@ func (c *counting) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestRoundTrips bounds how often a call waits for the server, which may be far.
-func TestRoundTrips(t *testing.T) {
-	in := newSchema(t)
-	a := newThread(t, in)
-	var n atomic.Int64
-	counted := *a
-	counted.config = a.config.Copy()
-	dial := counted.config.DialFunc
-	counted.config.TLSConfig, counted.config.Fallbacks = nil, nil
-	counted.config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := dial(ctx, network, addr)
-		return &counting{c, &n}, err
+// counted opens a thread whose round trips are counted.
+func counted(t *testing.T, a *Address) (*engine.Thread, *atomic.Int64) {
+	n := new(atomic.Int64)
+	c := *a
+	c.config = a.config.Copy()
+	dial := c.config.DialFunc
+	c.config.TLSConfig, c.config.Fallbacks = nil, nil
+	c.config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return &counting{conn, n}, err
 	}
 	th := engine.OpenStore(a.URL, store.Place{Dir: t.TempDir()}, func(l store.Logic, wait time.Duration) store.Store {
-		return Open(&counted, Options{Logic: l, LockTimeout: wait})
+		return Open(&c, Options{Logic: l, LockTimeout: wait})
 	})
-	defer th.Close()
+	t.Cleanup(func() { _ = th.Close() })
+	return th, n
+}
+
+// TestRoundTrips bounds how often a call waits for the server, which may be far.
+func TestRoundTrips(t *testing.T) {
+	th, n := counted(t, newThread(t, newSchema(t)))
 	ctx := context.Background()
 	for consumer, where := range map[string]*string{"c": event.Text("type = 't'"), "all": nil, "f": nil} {
 		if err := th.Subscribe(ctx, engine.Subscription{Consumer: consumer, Handler: "true", Filter: where}); err != nil {
@@ -97,6 +104,189 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		if trips := n.Load() - before; trips > c.most {
+			t.Errorf("%s: %d round trips, want at most %d", c.name, trips, c.most)
+		} else {
+			t.Logf("%s: %d", c.name, trips)
+		}
+	}
+}
+
+// TestLookTrips: a look for what is due costs as many round trips with 500 subscriptions as with
+// 20, whatever their filters ask for and wherever they are, and all looks find the same.
+func TestLookTrips(t *testing.T) {
+	ctx := context.Background()
+	in := newSchema(t)
+	trips := map[int]int64{}
+	for _, subscriptions := range []int{20, 500} {
+		th, n := counted(t, newThread(t, in))
+		ds := make([]event.Draft, 3*manySeries)
+		for i := range ds {
+			ds[i] = event.Draft{Source: fmt.Sprint("s", i), Type: "t", Content: fmt.Sprint("content ", i)}
+		}
+		if _, err := th.PushBatch(ctx, ds); err != nil {
+			t.Fatal(err)
+		}
+		due := map[string]int64{}
+		if err := th.Update(ctx, func(tx *engine.Tx) error {
+			for i := range subscriptions {
+				s := engine.Subscription{Consumer: fmt.Sprint("c", i), Handler: "true"}
+				switch i % 10 {
+				case 0: // the series say no
+					s.Filter = event.Text(fmt.Sprintf("type = 'u%d'", i))
+				case 1, 2: // they do not say
+					s.Filter = event.Text(fmt.Sprintf("content LIKE '%%none %d%%'", i))
+				case 3: // for one of them
+					s.Filter = event.Text(fmt.Sprintf("source = 's%d' AND content LIKE '%%none%%'", i%len(ds)))
+				case 4: // what this says changes with the time
+					s.Filter = event.Text(fmt.Sprintf("created_at < datetime('now', '-%d days')", 1+i))
+				case 5: // the last event, far from the first
+					s.Filter, due[s.Consumer] = event.Text(fmt.Sprintf("content = 'content %d'", len(ds)-1)), int64(len(ds))
+				case 6:
+					s.Filter = event.Text("content LIKE '%none%'")
+				case 7:
+					due[s.Consumer] = int64(i%50 + 2)
+				case 8: // all is read
+					due[s.Consumer] = 0
+				case 9:
+					s.Filter, due[s.Consumer] = event.Text(fmt.Sprintf("id > %d AND content LIKE '%%content%%'", i%100)), int64(max(i%100, i%50+1)+1)
+				}
+				if err := tx.Subscribe(s); err != nil {
+					return err
+				}
+				at := int64(0)
+				switch i % 10 {
+				case 7, 9:
+					at = int64(i%50 + 1)
+				case 8:
+					at = int64(len(ds))
+				}
+				if err := tx.Ack(s.Consumer, at); err != nil {
+					return err
+				}
+				if i%3 == 0 { // a record of deliveries
+					if err := tx.Seek(s.Consumer, at); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for look := range 3 {
+			before := n.Load()
+			found, err := th.Due(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			trips[subscriptions] = n.Load() - before
+			t.Logf("look %d at %d subscriptions: %d round trips, %d due", look, subscriptions, trips[subscriptions], len(found))
+			got := map[string]int64{}
+			for _, d := range found {
+				if got[d.Consumer] = d.First; d.Err != nil {
+					t.Error(d.Consumer, d.Err)
+				}
+			}
+			for consumer, first := range due {
+				if got[consumer] != first {
+					t.Errorf("look %d: the first event of %s is %d, want %d", look, consumer, got[consumer], first)
+				}
+				delete(got, consumer)
+			}
+			if len(got) > 0 {
+				t.Errorf("look %d: due are %v as well", look, got)
+			}
+		}
+	}
+	if trips[500] > 25 || trips[500] > trips[20]+10 {
+		t.Errorf("the last look cost %v round trips", trips)
+	}
+}
+
+// countedDriver opens threads whose round trips are counted.
+type countedDriver struct {
+	t  *testing.T
+	mu sync.Mutex
+	n  []*atomic.Int64
+}
+
+func (d *countedDriver) Open(url string, _ []engine.Option) (*engine.Thread, error) {
+	a, err := ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	th, n := counted(d.t, a)
+	d.mu.Lock()
+	d.n = append(d.n, n)
+	d.mu.Unlock()
+	return th, nil
+}
+
+func (*countedDriver) Init(ctx context.Context, url string) error {
+	a, err := ParseURL(url)
+	if err != nil {
+		return err
+	}
+	return Init(ctx, a)
+}
+
+func (d *countedDriver) trips() (sum int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.n {
+		sum += n.Load()
+	}
+	return sum
+}
+
+// TestHistoryTrips bounds how often a start of a run and a message wait for the server.
+func TestHistoryTrips(t *testing.T) {
+	a := newSchema(t)
+	if err := Init(context.Background(), a); err != nil {
+		t.Fatal(err)
+	}
+	d := &countedDriver{t: t}
+	address.SetDriver(d)
+	t.Cleanup(func() { address.SetDriver(nil) })
+	ctx := context.Background()
+	h, err := history.Open(ctx, a.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.StartSession(ctx, history.SessionRow{ID: "S"}); err != nil {
+		t.Fatal(err)
+	}
+	var r *history.Run
+	for _, c := range []struct {
+		name string
+		do   func() error
+		most int64
+	}{
+		{"the first start of a run", func() (err error) { _, err = h.StartRun(ctx, history.RunRow{ID: "P"}); return err }, 3}, // and a series
+		{"the start of a run", func() (err error) { r, err = h.StartRun(ctx, history.RunRow{ID: "R"}); return err }, 2},
+		{"a step", func() error {
+			return r.Update(ctx, func(tx *history.Tx, _ *history.RunRow) error {
+				return tx.Put(&history.StepRow{RunID: "R", StepType: "x"})
+			})
+		}, 9},
+		{"its end", func() error { return r.End(ctx, history.End{Status: history.Completed}) }, 7},
+		{"the start of a run of a session", func() (err error) {
+			r, err = h.StartRun(ctx, history.RunRow{ID: "Q", SessionID: "S"})
+			return err
+		}, 7},
+		{"the first message", func() error {
+			return h.Put(ctx, &history.MessageRow{SessionID: "S", Role: "user", Content: []byte(`"hello"`)})
+		}, 3},
+		{"a message", func() error {
+			return h.Put(ctx, &history.MessageRow{SessionID: "S", Role: "user", Content: []byte(`"again"`)})
+		}, 2},
+	} {
+		before := d.trips()
+		if err := c.do(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if trips := d.trips() - before; trips > c.most {
 			t.Errorf("%s: %d round trips, want at most %d", c.name, trips, c.most)
 		} else {
 			t.Logf("%s: %d", c.name, trips)

@@ -33,6 +33,9 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("%v %q: %s", ErrTurnTaken, e.Consumer, e.Holder)
 }
 
+// Taken marks the error for cli.IsTaken.
+func (e *TakenError) Taken() {}
+
 func (e *TakenError) Unwrap() error { return ErrTurnTaken }
 
 // Lease is how long a turn lasts that is not renewed. Who could not renew it for two
@@ -44,8 +47,8 @@ const Lease = 20 * time.Second
 // taken the turn. lease is Lease but in tests.
 //
 // The row of the thread is locked meanwhile: a write of the holder before has ended, and
-// its next one finds another fence. A turn that would go on for longer than a lease comes
-// from a clock that was ahead, and is over.
+// its next one finds another fence. A turn that would continue for longer than a lease comes
+// from a clock that was ahead, and has ended.
 func (s *Store) TakeTurn(ctx context.Context, consumer string, lease time.Duration) error {
 	name, who := text(s.thread), bytea([]byte(consumer))
 	var fence int64
@@ -69,10 +72,11 @@ func (s *Store) TakeTurn(ctx context.Context, consumer string, lease time.Durati
 		fence = number(r[0].rows[0][0])
 		return nil
 	})
-	if err == nil {
-		s.turn.Store(&turn{consumer, fence})
+	if err != nil {
+		return err
 	}
-	return err
+	s.turn.Store(&turn{consumer, fence})
+	return nil
 }
 
 // Fence is the number of the handle's turn, 0 when it has none.
@@ -88,8 +92,8 @@ func (s *Store) Fence() int64 {
 func (s *Store) JoinTurn(consumer string, fence int64) { s.turn.Store(&turn{consumer, fence}) }
 
 // RenewTurn makes the turn last for another lease. It returns ErrTurnLost when another
-// process has it. It does not wait for the thread's row: a long batch of somebody else
-// costs nobody the turn.
+// process has it. It does not wait for the thread's row: a long batch of another process
+// costs no process the turn.
 func (s *Store) RenewTurn(ctx context.Context, lease time.Duration) error {
 	return s.changeTurn(ctx, "clock_timestamp() + $4 * interval '1 millisecond'", lease)
 }
@@ -104,11 +108,11 @@ func (s *Store) changeTurn(ctx context.Context, until string, d time.Duration, m
 	if t == nil {
 		return store.ErrClosed
 	}
-	c, _, err := s.pool.take(ctx)
+	c, _, err := s.pool.take(ctx, s.pool.open)
 	if err != nil {
 		return failure(ctx, err)
 	}
-	defer s.pool.put(c)
+	defer s.pool.put(c, s.pool.open)
 	list := []statement{sql(beginWrite), s.settings(true),
 		sql("UPDATE turns SET until = "+until+" WHERE thread = $1 AND consumer = $2 AND fence = $3", text(s.thread), bytea([]byte(t.consumer)), int8(t.fence), int8(d.Milliseconds()))}
 	r, err := pipeline(ctx, c, nil, append(append(list, more...), sql("COMMIT"))...)

@@ -48,7 +48,7 @@ func TestFencing(t *testing.T) {
 	if err := errors.Join(one.RenewTurn(ctx, Lease), put(one, "1")); err != nil {
 		t.Error(err)
 	}
-	// The lease is over, which by itself changes nothing.
+	// The lease has ended, which by itself changes nothing.
 	on(t, a, "UPDATE turns SET until = clock_timestamp() WHERE consumer = 'w'")
 	if err := put(one, "2"); err != nil {
 		t.Error(err)
@@ -106,8 +106,8 @@ func TestFencing(t *testing.T) {
 	}
 }
 
-// A holder that stops in the middle of a write, with the thread's row locked, keeps nobody
-// from taking its turn, and stores nothing when it goes on.
+// A holder that stops in the middle of a write, with the thread's row locked, keeps no process
+// from taking its turn, and stores nothing when it continues.
 func TestStoppedInAWrite(t *testing.T) {
 	ctx := context.Background()
 	a := newThread(t, newSchema(t))

@@ -4,9 +4,7 @@ package pgstore
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"thread/internal/bugs"
@@ -57,28 +55,9 @@ func TestTurnModel(t *testing.T) {
 // verify reports whether the model holds, and otherwise what the checker says.
 func verify(t *testing.T, model []byte, define string) (string, bool) {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "m.pml"), model, 0o600); err != nil {
+	trail, err := bugs.Verify(t.TempDir(), model, false, 100000, define)
+	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(name string, args ...string) string {
-		cmd := exec.Command(name, args...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v: %s", name, err, out)
-		}
-		return string(out)
-	}
-	run("spin", define, "-a", "m.pml")
-	run("cc", "-O2", "-w", "-DSAFETY", "-o", "pan", "pan.c")
-	out := run("./pan", "-m100000", "-w24")
-	if !strings.Contains(out, "errors: ") || strings.Contains(out, "max search depth too small") {
-		t.Fatalf("not searched to the end: %s", out)
-	}
-	if strings.Contains(out, "errors: 0") {
-		t.Log(out)
-		return out, true
-	}
-	return out + run("spin", define, "-t", "-p", "m.pml"), false
+	return trail, trail == ""
 }

@@ -16,7 +16,7 @@ import (
 	"thread/internal/store"
 )
 
-// tx is one transaction. What it appends and puts is kept until it is many, or somebody
+// tx is one transaction. What it appends and puts is kept until it is many, or another process
 // looks, or until the COMMIT, with which it is sent: a round trip for each would be most
 // of the time.
 type tx struct {
@@ -42,7 +42,7 @@ type tx struct {
 	all        []*series         // while whole is set: all that the thread has
 	whole      bool
 	ids        map[digest]int64
-	newSeries  map[digest]int64 // those of this transaction, and those it looked up
+	newSeries  map[digest]int64 // the series of this transaction, and what it looked up
 	made       []*series        // of this transaction, not sent yet
 	lastSeries int64            // -1: not looked up
 	asked      map[digest]bool  // these were looked up by begin
@@ -52,7 +52,12 @@ type tx struct {
 	unsent   map[store.Table]int // how many of pending are of that table
 	known    map[recordKey][]byte
 	prefixes map[store.Table]*prefix
-	tell     bool // there is something that others may wait for
+	gets     map[store.Table]int             // reads of one record, of which a prefix did not know
+	numbers  map[store.Table]uint64          // sequences that are known
+	numbered bool                            // all that the thread has are in numbers
+	changed  map[store.Table]uint64          // sequences that were not sent yet
+	ahead    map[*store.Selection]*readAhead // of ReadAhead
+	tell     bool                            // there is something that others may wait for
 }
 
 const (
@@ -61,6 +66,8 @@ const (
 	manyRecords = 10_000
 
 	sliceTime = 50 * time.Millisecond
+	// yieldTime is longer: no writer waits for a reader, and each transaction costs round trips.
+	yieldTime = 500 * time.Millisecond
 
 	// statementTimeout is how long a server that was stopped is waited for in the midst of a
 	// transaction: as long as TCP tries to reach one that is cut off.
@@ -124,17 +131,17 @@ func (tx *tx) rows(text string, args ...value) ([][][]byte, error) {
 	return r[0].rows, nil
 }
 
-// settings are those of one transaction: a session may be somebody else's next time.
+// settings are the settings of one transaction: a session may be another process's next time.
 //
 // Of a table that was not analyzed yet a bitmap scan would read and sort all, for each
-// page. Nobody else's work is as durable as this has to be, so the thread asks for it.
+// page. No other process's work is as durable as this has to be, so the thread asks for it.
 //
 // A host that stops, or is cut off, in the middle of a write has the thread's row locked
 // for everybody: then the server ends its session. It is not idle while it sends an answer
-// that nobody takes, which would go on for a quarter of an hour, or for ever where the host
+// that no process takes, which would continue for a quarter of an hour, or for ever where the host
 // only is stopped.
 func (s *Store) settings(write bool) statement {
-	idle := time.Duration(0) // for ever: a reader is in nobody's way
+	idle := time.Duration(0) // for ever: a reader is in no one's way
 	if write {
 		idle = s.idleTimeout
 	}
@@ -162,6 +169,7 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	tx.writable, tx.lastSeries = write, -1
 	tx.series, tx.ids, tx.newSeries = map[int64]*series{}, map[digest]int64{}, map[digest]int64{}
 	tx.pending, tx.unsent, tx.known = map[recordKey][]byte{}, map[store.Table]int{}, map[recordKey][]byte{}
+	tx.gets, tx.numbers, tx.changed = map[store.Table]int{}, map[store.Table]uint64{}, map[store.Table]uint64{}
 	name, begin := text(tx.store.thread), "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 	if write {
 		begin = beginWrite
@@ -185,8 +193,9 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 			sql("SELECT coalesce(max(id), 0) FROM series WHERE thread = $1", name),
 			sql("SELECT id, digest FROM series WHERE thread = $1 AND digest = ANY ($2)", name, byteas(digests)))
 	}
+	wanted := store.WantedOf(tx.ctx)
 	if digests == nil {
-		list = append(list, firstSeries(name))
+		list = append(list, firstSeries(name), firstSequences(name), recordsOf(name, wanted))
 	}
 	// A server that was stopped, or is cut off, says nothing: nothing was stored yet, and
 	// another one may answer.
@@ -247,6 +256,8 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	}
 	if digests == nil {
 		tx.setSeries(r[next].rows)
+		tx.setSequences(r[next+1].rows)
+		tx.setWanted(wanted, r[next+2].rows)
 	}
 	return nil
 }
@@ -263,7 +274,7 @@ func (tx *tx) end() {
 		_, _ = pipeline(ctx, c, nil, sql("ROLLBACK"))
 		cancel()
 	}
-	tx.store.pool.put(c)
+	tx.store.pool.put(c, tx.store.pool.open)
 }
 
 // Now is the clock that the thread goes by.
@@ -325,7 +336,9 @@ func (tx *tx) flush() error {
 }
 
 // rest are the statements that send what was kept.
-func (tx *tx) rest() []statement { return append(tx.restOfEvents(), tx.records()...) }
+func (tx *tx) rest() []statement {
+	return append(append(tx.restOfEvents(), tx.records()...), tx.sequences()...)
+}
 
 // flushEvents sends the events that were kept, and their series.
 func (tx *tx) flushEvents() error {

@@ -22,7 +22,7 @@ func (tx *tx) Event(id int64) (e event.Event, stored bool, err error) {
 
 // Yield implements store.Tx. Writers do not wait for readers, but a server keeps what a
 // long transaction may still look at.
-func (tx *tx) Yield() bool { return time.Since(tx.began) >= sliceTime }
+func (tx *tx) Yield() bool { return time.Since(tx.began) >= yieldTime }
 
 // Unused implements store.Tx: the server uses again what becomes free.
 func (tx *tx) Unused() int64 { return 0 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ const connectTimeout = 4 * time.Second
 // ErrURL says that a URL names no thread, ErrPassword that it has a password.
 var (
 	ErrURL      = errors.New("not the URL of a thread in PostgreSQL")
-	ErrPassword = errors.New("the URL has a password in it, where other users of the host see it")
+	ErrPassword = errors.New("the URL has a password in it, or what looks like one, where other users of the host see it")
 )
 
 // ErrWeak says that the server does not keep what it confirms as the URL asks for.
@@ -56,7 +57,7 @@ func ParseDatabase(s string) (*pgconn.Config, error) {
 }
 
 // ParseURL reads postgres://[user@]host[:port]/database?thread=NAME. Further parameters
-// are those of PostgreSQL's URLs, and schema, and durability=any. What is missing comes from the variables
+// are the parameters of PostgreSQL's URLs, and schema, and durability=any. What is missing comes from the variables
 // that PostgreSQL's own programs know: PGHOST, PGUSER, PGPASSFILE, PGSERVICE and so on. A
 // password comes from there alone. No error repeats the URL.
 func ParseURL(s string) (*Address, error) {
@@ -82,7 +83,7 @@ func ParseURL(s string) (*Address, error) {
 	if !isName(a.Thread, maxNameBytes) {
 		return nil, fmt.Errorf("%w: thread is not a name of 1 to %d bytes", ErrURL, maxNameBytes)
 	}
-	if !isName(a.Schema, maxIdentifier) {
+	if !IsIdentifier(a.Schema) {
 		return nil, fmt.Errorf("%w: schema is not a name of 1 to %d bytes", ErrURL, maxIdentifier)
 	}
 	a.config, err = configOf(u, q)
@@ -100,7 +101,7 @@ func ParseSchema(s, schema string) (*pgconn.Config, string, error) {
 	if q.Has("schema") {
 		schema = q.Get("schema")
 	}
-	if !isName(schema, maxIdentifier) {
+	if !IsIdentifier(schema) {
 		return nil, "", fmt.Errorf("%w: schema is not a name of 1 to %d bytes", ErrURL, maxIdentifier)
 	}
 	if q.Has("thread") {
@@ -114,14 +115,19 @@ func ParseSchema(s, schema string) (*pgconn.Config, string, error) {
 // maxIdentifier is where PostgreSQL cuts off names.
 const maxIdentifier = 63
 
+// IsIdentifier reports whether PostgreSQL takes a name as it is, once it is quoted.
+func IsIdentifier(s string) bool { return isName(s, maxIdentifier) }
+
 func isName(s string, most int) bool {
 	return s != "" && len(s) <= most && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
 }
 
-// splitURL refuses what is no URL of PostgreSQL or has a password in it.
+// splitURL refuses a text that is not a URL of PostgreSQL, or that has a password in it. All
+// parts but the name of the thread and its schema reach errors of pgconn and of the server, so
+// a password is looked for in each.
 func splitURL(s string) (*url.URL, url.Values, error) {
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || !strings.Contains(s, "://") {
 		return nil, nil, ErrURL
 	}
 	if _, has := u.User.Password(); has {
@@ -131,20 +137,55 @@ func splitURL(s string) (*url.URL, url.Values, error) {
 	if err != nil {
 		return nil, nil, ErrURL
 	}
-	for name := range q {
-		if strings.HasSuffix(strings.ToLower(name), "password") {
+	parts := []string{u.User.Username(), u.Host, u.Path, u.Fragment}
+	for name, values := range q {
+		if isSecret(name) {
 			return nil, nil, ErrPassword
 		}
+		if name != "thread" && name != "schema" {
+			parts = append(parts, values...)
+		}
+	}
+	users := append([]string{u.User.Username()}, q["user"]...)
+	if slices.ContainsFunc(parts, hasPassword) || slices.ContainsFunc(users, func(s string) bool { return strings.Contains(s, ":") }) {
+		return nil, nil, ErrPassword
+	}
+	if strings.Contains(s, "#") {
+		return nil, nil, fmt.Errorf("%w: a # in a name is written %%23", ErrURL)
 	}
 	return u, q, nil
 }
+
+// isSecret reports whether a parameter of that name has a secret. PGPASSFILE's is a path.
+func isSecret(name string) bool {
+	name = strings.ToLower(name)
+	return name != "passfile" && slices.ContainsFunc([]string{"pass", "pwd", "secret", "token"}, func(s string) bool { return strings.Contains(name, s) })
+}
+
+// hasPassword reports whether a part has password=… or user:password@… in it.
+func hasPassword(part string) bool {
+	before, _, at := strings.Cut(part, "@")
+	return at && strings.Contains(before, ":") || secretWord.MatchString(part)
+}
+
+var secretWord = regexp.MustCompile(`(?i)(password|passwd|pwd)\s*[=:]`)
 
 // configOf reads the rest, which is PostgreSQL's.
 func configOf(u *url.URL, q url.Values) (*pgconn.Config, error) {
 	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // to PostgreSQL a + is a +
 	c, err := pgconn.ParseConfig(u.String())
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrURL, err)
+		_, text, _ := strings.Cut(err.Error()[strings.LastIndex(err.Error(), "`")+1:], ": ") // behind the URL
+		return nil, fmt.Errorf("%w: %s", ErrURL, text)
+	}
+	// What the URL leaves out comes from PGUSER, PGHOST, PGDATABASE and a service file, of which
+	// errors print all three.
+	names := []string{c.User, c.Host, c.Database}
+	for _, f := range c.Fallbacks {
+		names = append(names, f.Host)
+	}
+	if slices.ContainsFunc(names, hasPassword) || strings.Contains(c.User, ":") {
+		return nil, fmt.Errorf("%w: the user, host or database of the environment has a password in it", ErrURL)
 	}
 	if !q.Has("connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		c.ConnectTimeout = connectTimeout

@@ -25,8 +25,8 @@ func (s *Store) channel() string {
 }
 
 // notice tells those who wait, after the commit and apart from it: inside the
-// transaction the server would let one such commit in at a time, in the whole database.
-// It is a transaction of its own, with nothing to be kept: the server would sync, and wait
+// transaction the server would let one commit of this kind in at a time, in the whole database.
+// It is a separate transaction, with nothing to be kept: the server would sync, and wait
 // for its standby, a second time.
 func (tx *tx) notice() *statement {
 	if !tx.tell {

@@ -15,17 +15,17 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// TestBrokerPages: the commands of these pages in docs/brokers lead to a first event,
+// TestBrokerPages: the commands of these pages in docs/guides lead to a first event,
 // on the brokers of this host, with queues of another name.
 func TestBrokerPages(t *testing.T) {
 	bin := programs(t)
 	for _, name := range []string{"rabbitmq", "redis"} {
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile("../../../docs/brokers/" + name + ".md")
+			data, err := os.ReadFile("../../../docs/guides/" + name + ".md")
 			if err != nil {
 				t.Fatal(err)
 			}
-			script := regexp.MustCompile("(?s)```sh\n(.*?)```").FindSubmatch(data)
+			script := regexp.MustCompile("(?s)```sh[^\n]*\n(.*?)```").FindSubmatch(data)
 			server := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`).FindString(string(script[1]))
 			if c, err := net.DialTimeout("tcp", server, time.Second); err == nil {
 				c.Close()
@@ -64,7 +64,7 @@ func programs(t *testing.T) string {
 	return bin
 }
 
-// shell runs a script with these programs in a directory of its own.
+// shell runs a script with these programs in a separate directory.
 func shell(t *testing.T, bin, script string) (string, error) {
 	t.Helper()
 	sh := exec.CommandContext(t.Context(), "sh", "-e", "-c", script)

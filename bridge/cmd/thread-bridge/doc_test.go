@@ -87,10 +87,10 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestPage: the files in docs/BRIDGE.md are valid, and its commands do what it says,
-// by thread, which runs thread-bridge.
+// TestPage: the files in docs/reference/bridge.md are valid. TestPages of cmd/thread runs its
+// commands.
 func TestPage(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/BRIDGE.md")
+	data, err := os.ReadFile("../../../docs/reference/bridge.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +108,5 @@ func TestPage(t *testing.T) {
 		if err != nil {
 			t.Errorf("block %d: %v", i, err)
 		}
-	}
-	script := regexp.MustCompile("(?s)```sh\n(.*?)```").FindSubmatch(data)
-	out, err := shell(t, programs(t), string(script[1]))
-	if err != nil || !strings.Contains(out, `"status":"stored"`) || !strings.Contains(out, `"source":"mock:orders","type":"order_placed"`) {
-		t.Errorf("%v\n%s", err, out)
 	}
 }

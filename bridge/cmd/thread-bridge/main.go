@@ -8,6 +8,10 @@ package main
 import (
 	"thread/bridge/internal/verb"
 	"thread/internal/cli"
+	"thread/net/servers"
 )
 
-func main() { cli.Main("thread-bridge", verb.Verbs) }
+func main() {
+	servers.Use()
+	cli.Main("thread-bridge", verb.Verbs)
+}

@@ -12,7 +12,7 @@ import (
 // Cases runs what holds for every source whose messages have ids.
 func Cases(t *testing.T, open func(t *testing.T) *Broker) {
 	for name, run := range map[string]func(*testing.T, *Broker){
-		"stored": stored, "redelivered": redelivered, "many": many, "requeue": requeue, "dlq": dlq, "nack": nack, "restart": restart,
+		"stored": stored, "redelivered": redelivered, "many": many, "requeue": requeue, "dlq": dlq, "nack": nack, "restart": restart, "probe": probe,
 	} {
 		t.Run(name, func(t *testing.T) { run(t, open(t)) })
 	}
@@ -42,7 +42,7 @@ func stored(t *testing.T, b *Broker) {
 	}
 }
 
-// What was stored and never acknowledged comes again, and is known.
+// What was stored and never acknowledged is redelivered, and is known.
 func redelivered(t *testing.T, b *Broker) {
 	for i := range 5 {
 		b.Send(t, fmt.Sprintf(`{"n":%d}`, i), "x-message-id", fmt.Sprint("m-", i))
@@ -80,7 +80,7 @@ func many(t *testing.T, b *Broker) {
 	}
 }
 
-// What fails comes again as the same event, and what follows is not lost.
+// What fails is redelivered as the same event, and what follows is not lost.
 func requeue(t *testing.T, b *Broker) {
 	b.Send(t, `{"n":1}`, "x-message-id", "m-1")
 	r := New(t, b, Handled(trigger.PolicyRequeue))
@@ -136,6 +136,23 @@ func nack(t *testing.T, b *Broker) {
 	}
 	if n != 1 {
 		t.Errorf("%d dead letters", n)
+	}
+}
+
+// A dead letter queue that is not there yet is a warning, and none once it is.
+func probe(t *testing.T, b *Broker) {
+	r := New(t, b, nil)
+	p, ok := r.src.(trigger.Prober)
+	if !ok {
+		t.Skip("the broker has no such question")
+	}
+	if warning, err := p.ProbeDLQ(t.Context()); err != nil || warning != "" && !strings.Contains(warning, "does not exist yet") {
+		t.Errorf("%q %v", warning, err)
+	}
+	b.Send(t, `oops`, "x-message-id", "m-1")
+	r.Until("the dead message", func() bool { return r.Health().Metrics.Consumed[trigger.StatusParseError] == 1 })
+	if warning, err := p.ProbeDLQ(t.Context()); err != nil || warning != "" || r.Health().Metrics.Parked != 0 {
+		t.Errorf("%q %v", warning, err)
 	}
 }
 

@@ -17,7 +17,7 @@ func Certificate(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-// FreePort returns a port that nobody listens at.
+// FreePort returns a port that no process listens at.
 func FreePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

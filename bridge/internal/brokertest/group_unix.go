@@ -16,6 +16,6 @@ func lead(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 func killGroup(p *os.Process) {
 	_ = syscall.Kill(-p.Pid, syscall.SIGKILL) // it may be over
 	for syscall.Kill(-p.Pid, 0) == nil {
-		time.Sleep(time.Millisecond) // nobody tells when the last one of a group is gone
+		time.Sleep(time.Millisecond) // nothing tells when the last one of a group is gone
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"thread/event"
 )
 
-// Intake is a trigger with a thread of its own.
+// Intake is a trigger with a separate thread.
 type Intake struct {
 	T        *testing.T
 	Thread   *engine.Thread

@@ -84,8 +84,8 @@ func (r *Run) tally(into map[int]int) {
 	}
 }
 
-// JoinAndLeave lets a second trigger, with a thread of its own, join the first one's
-// group under load and leave it again, so many times: nothing is lost. Send is told of
+// JoinAndLeave lets a second trigger, with a separate thread, join the first one's
+// group under load and leave it again, that many times: nothing is lost. Send is told of
 // errors.
 func JoinAndLeave(t *testing.T, b *Broker, rounds int, send func(body, id string) error) {
 	first := New(t, b, nil)
@@ -100,7 +100,7 @@ func JoinAndLeave(t *testing.T, b *Broker, rounds int, send func(body, id string
 		first.Until("both to store", func() bool { return first.count() > hadFirst && second.count() > hadSecond+5 })
 		second.Stop()
 		hadFirst = first.count()
-		first.Until("the first to go on", func() bool { return first.count() > hadFirst+20 })
+		first.Until("the first to continue", func() bool { return first.count() > hadFirst+20 })
 	}
 	n := end()
 	seen := map[int]int{}
@@ -118,7 +118,7 @@ func JoinAndLeave(t *testing.T, b *Broker, rounds int, send func(body, id string
 	t.Logf("%d messages, %d times joined and left: lost 0, %d in both threads, %d and %d events", n, rounds, both, first.count(), second.count())
 }
 
-// Restarts kills the server under load and starts it again, so many times: each
+// Restarts kills the server under load and starts it again, that many times: each
 // message is stored once.
 func Restarts(t *testing.T, b *Broker, server *Server, rounds int, send func(body, id string) error) {
 	r := New(t, b, nil)

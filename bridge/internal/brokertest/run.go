@@ -113,6 +113,7 @@ func (r *Run) Drained() {
 func (r *Run) Handle(verdicts ...engine.Verdict) (got []event.Event) {
 	r.T.Helper()
 	feed := r.Thread.Feed(r.Config.Consumer, r.Config.Policy())
+	defer feed.Close()
 	for _, v := range verdicts {
 		r.Until("something to handle", func() bool {
 			d, err := feed.Next(context.Background(), nil)

@@ -274,7 +274,7 @@ func (q *queue) byReceipt(receipt string) *message {
 }
 
 // delete with a receipt that is not the latest succeeds and deletes nothing; of a FIFO
-// queue it fails once the visibility is over.
+// queue it fails once the visibility has ended.
 func (s *Server) delete(q *queue, receipt string) error {
 	m := q.byReceipt(receipt)
 	if m == nil {

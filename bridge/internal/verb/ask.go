@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -17,22 +18,18 @@ type statusCmd struct{ nameFlags }
 
 type healthCmd struct{ nameFlags }
 
-func statusVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "trigger status",
-		Summary:  "Show how a trigger is, whether it runs or not",
-		Examples: `thread trigger status --thread ./inbox --name orders --json`,
-		Grammar:  func() cli.Command { return new(statusCmd) },
-	}
+var statusVerb = &cli.Verb{
+	Name:     "trigger status",
+	Summary:  "Show how a trigger is, whether it runs or not",
+	Examples: `thread trigger status --thread ./inbox --name orders --json`,
+	Grammar:  func() cli.Command { return new(statusCmd) },
 }
 
-func healthVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "trigger health",
-		Summary:  "Exit with 0 when a trigger runs and reaches its broker",
-		Examples: `thread trigger health --thread ./inbox --name orders`,
-		Grammar:  func() cli.Command { return new(healthCmd) },
-	}
+var healthVerb = &cli.Verb{
+	Name:     "trigger health",
+	Summary:  "Exit with 0 when a trigger runs and reaches its broker",
+	Examples: `thread trigger health --thread ./inbox --name orders`,
+	Grammar:  func() cli.Command { return new(healthCmd) },
 }
 
 // status returns how a trigger is; of one that does not run what is stored.
@@ -46,7 +43,7 @@ func (n *nameFlags) status(ctx context.Context, a *cli.App) (s trigger.Status, e
 		return s, err
 	}
 	defer t.Close()
-	s, err = ask(ctx, a.Dir, name)
+	s, err = ask[trigger.Status](ctx, t.Dir(), "trigger", name)
 	if errors.Is(err, errNotRunning) {
 		detail := "not running"
 		s = trigger.Status{Status: "unhealthy", Name: name, Detail: &detail, Metrics: trigger.Counts{Consumed: map[string]int64{}}}
@@ -94,23 +91,19 @@ type pauseCmd struct{ nameFlags }
 
 type resumeCmd struct{ nameFlags }
 
-func pauseVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "trigger pause",
-		Summary:  "Stop taking messages until resume",
-		Details:  "Counts for the process that runs, and for one that is started later.",
-		Examples: `thread trigger pause --thread ./inbox --name orders`,
-		Grammar:  func() cli.Command { return new(pauseCmd) },
-	}
+var pauseVerb = &cli.Verb{
+	Name:     "trigger pause",
+	Summary:  "Stop taking messages until resume",
+	Details:  "Counts for the process that runs, and for one that is started later.",
+	Examples: `thread trigger pause --thread ./inbox --name orders`,
+	Grammar:  func() cli.Command { return new(pauseCmd) },
 }
 
-func resumeVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "trigger resume",
-		Summary:  "End a pause",
-		Examples: `thread trigger resume --thread ./inbox --name orders`,
-		Grammar:  func() cli.Command { return new(resumeCmd) },
-	}
+var resumeVerb = &cli.Verb{
+	Name:     "trigger resume",
+	Summary:  "End a pause",
+	Examples: `thread trigger resume --thread ./inbox --name orders`,
+	Grammar:  func() cli.Command { return new(resumeCmd) },
 }
 
 func (c *pauseCmd) Run(ctx context.Context, a *cli.App) error  { return c.set(ctx, a, true) }
@@ -145,13 +138,11 @@ type ledgerCmd struct {
 	Status cli.Text `placeholder:"STATUS" help:"Only those: stored, success, failed, rejected, parse_error or duplicate."`
 }
 
-func ledgerVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "trigger ledger",
-		Summary:  "Show what became of messages, newest first",
-		Examples: `thread trigger ledger --thread ./inbox --name orders --status failed`,
-		Grammar:  func() cli.Command { return new(ledgerCmd) },
-	}
+var ledgerVerb = &cli.Verb{
+	Name:     "trigger ledger",
+	Summary:  "Show what became of messages, newest first",
+	Examples: `thread trigger ledger --thread ./inbox --name orders --status failed`,
+	Grammar:  func() cli.Command { return new(ledgerCmd) },
 }
 
 func (c *ledgerCmd) Run(ctx context.Context, a *cli.App) error {
@@ -207,13 +198,11 @@ type adaptersCmd struct {
 	cli.JSONFlag
 }
 
-func adaptersVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "trigger adapters",
-		Summary:  "List the brokers of this build, and what each promises",
-		Examples: `thread trigger adapters --json`,
-		Grammar:  func() cli.Command { return new(adaptersCmd) },
-	}
+var adaptersVerb = &cli.Verb{
+	Name:     "trigger adapters",
+	Summary:  "List the brokers of this build, and what each promises",
+	Examples: `thread trigger adapters --json`,
+	Grammar:  func() cli.Command { return new(adaptersCmd) },
 }
 
 func (c *adaptersCmd) Run(_ context.Context, a *cli.App) error {
@@ -250,15 +239,13 @@ type seekCmd struct {
 	cli.JSONFlag
 }
 
-func seekVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "trigger seek",
-		Summary: "Set where a trigger goes on reading, forward or back",
-		Details: `For sources with positions, and only while the trigger does not run. Messages that
+var seekVerb = &cli.Verb{
+	Name:    "trigger seek",
+	Summary: "Set where a trigger continues to read, forward or back",
+	Details: `For sources with positions, and only while the trigger does not run. Messages that
 are read again are stored again.`,
-		Examples: `thread trigger seek --thread ./inbox --config orders.yaml --to start`,
-		Grammar:  func() cli.Command { return new(seekCmd) },
-	}
+	Examples: `thread trigger seek --thread ./inbox --config orders.yaml --to start`,
+	Grammar:  func() cli.Command { return new(seekCmd) },
 }
 
 func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
@@ -279,18 +266,18 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	held, err := only(a, "trigger", conf.Name)
+	held, err := only(ctx, t, "trigger", conf.Name, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	defer held.Close()
+	defer held.close()
 	src, err := conf.Spec.Source(conf.Settings())
 	if err != nil {
 		return err
 	}
 	seeker, ok := src.(trigger.Seeker)
 	if !ok {
-		return cli.LogicError("adapter "+conf.Adapter+" has no positions to seek in", "the broker keeps the place: what is to come again must be sent again")
+		return cli.LogicError("adapter "+conf.Adapter+" has no positions to seek in", "the broker keeps the position: send again the messages that are wanted again")
 	}
 	defer src.Close()
 	ws, err := seeker.Seek(ctx, trigger.StateOf(t, &conf.Config), seek)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os/signal"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/command"
 	"thread/lock"
 )
 
@@ -37,7 +39,7 @@ func (c *configFlag) load() (*config.Trigger, error) {
 func aboutConfig(err error) error {
 	var bad *config.Error
 	if errors.As(err, &bad) {
-		return cli.UsageError(trigger.Redact(bad.Error()), "correct that file, see docs/BRIDGE.md; nothing was started")
+		return cli.UsageError(trigger.Redact(bad.Error()), "correct that file, see docs/reference/bridge.md; nothing was started")
 	}
 	return err
 }
@@ -74,18 +76,82 @@ func printJSON(a *cli.App, v any) error {
 	return a.Out.Text(string(b) + "\n")
 }
 
-// only takes the lock of a trigger or publisher in the thread: two of them would
-// read each other's messages.
-func only(a *cli.App, kind, name string) (*lock.File, error) {
-	path := filepath.Join(a.Dir, "run", kind+"-"+name+".lock")
+// holding is the right to be the one trigger or publisher of that name in the thread: two of
+// them would read each other's messages.
+type holding struct {
+	tree  *os.File        // that the programs of a trigger inherit, nil for none
+	lost  <-chan struct{} // closed when another host may have the right; nil for a directory
+	err   func() error    // why, nil before that
+	close func()
+}
+
+// turnPrefix is not the beginning of a consumer, which is UTF-8.
+const turnPrefix = "\xfd"
+
+// only takes the right: a lock in a directory, and on a server the turn of the handle, which every
+// write of it compares. What a run that was killed on this host has left of its programs is ended.
+func only(ctx context.Context, t *engine.Thread, kind, name string, log *slog.Logger) (*holding, error) {
+	taken := cli.LogicError(kind+" "+name+" runs already in this thread", "stop that process, or give this one another name")
+	if t.URL() == "" {
+		return onlyHere(ctx, t.Dir(), kind, name, taken, log)
+	}
+	held, err := cli.LockURL(ctx, t, turnPrefix+kind+"/"+name, false)
+	if cli.IsTaken(err) {
+		err = taken
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &holding{lost: held.Lost(), err: held.Err, close: func() { _ = held.Release(context.WithoutCancel(ctx)) }} // it ends by itself
+	h.tree, err = held.Work(ctx, func(format string, args ...any) { log.Warn(fmt.Sprintf(format, args...)) })
+	if err != nil {
+		h.close()
+	}
+	return h, err
+}
+
+// onlyHere is only for a directory.
+func onlyHere(ctx context.Context, dir, kind, name string, taken error, log *slog.Logger) (*holding, error) {
+	path := filepath.Join(dir, "run", kind+"-"+name+".lock")
 	if err := lock.Mkdir(filepath.Dir(path)); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	l, err := lock.Try(path, lock.Exclusive)
+	held, err := lock.Try(path, lock.Exclusive)
 	if errors.Is(err, lock.ErrHeld) {
-		return nil, cli.LogicError(kind+" "+name+" runs already in this thread", "stop that process, or give this one another name")
+		err = taken
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	h := &holding{err: func() error { return nil }, close: func() { held.Close() }}
+	if kind != "trigger" {
+		return h, nil
+	}
+	tree, err := command.TakeTree(ctx, path+"~tree", &command.Left{Trees: []string{path + "~tree"}}, command.Grace, func(pid int, err error) {
+		log.Warn("a process that an earlier run has left is ended", "pid", pid, "error", err)
+	})
+	if errors.Is(err, lock.ErrHeld) && ctx.Err() == nil {
+		err = cli.LogicError("the governance program of an earlier run has not ended", "end it and retry")
+	}
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	h.tree, h.close = tree.File(), func() { tree.Close(); held.Close() }
+	return h, nil
+}
+
+// while returns a context that also ends when the right is lost.
+func (h *holding) while(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-h.lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // logFlags are embedded by the verbs that stay.

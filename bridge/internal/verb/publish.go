@@ -2,7 +2,10 @@ package verb
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"thread/bridge/config"
 	"thread/bridge/trigger"
@@ -17,28 +20,31 @@ type publishRunCmd struct {
 	DryRun      bool     `name:"dry-run" help:"Print the messages that would be published, from the publisher's place to the last event; publish and store nothing."`
 	Limit       cli.Text `placeholder:"N" help:"With --dry-run, print at most N messages."`
 	WaitConnect bool     `name:"wait-connect" help:"Wait for a broker that cannot be reached yet, in place of ending."`
+	Listen      cli.Text `placeholder:"ADDRESS" help:"Answer GET /healthz, /status and /metrics there: unix:PATH or HOST:PORT."`
 	logFlags
 }
 
-func publishRunVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "publish run",
-		Summary: "Publish a thread's events to a queue",
-		Details: `Runs until SIGTERM. The consumer of that name is how far it is: its progress moves
-once the broker has confirmed, so that nothing is lost while there is no network.`,
-		Examples: `thread publish run --thread ./inbox --config out.yaml
+var publishRunVerb = &cli.Verb{
+	Name:    "publish run",
+	Summary: "Publish a thread's events to a queue",
+	Details: `Runs until SIGTERM. For each rule of the file, the consumer of its name is how far
+it is: its progress moves once the broker has confirmed, so that nothing is lost while
+there is no network.`,
+	Examples: `thread publish run --thread ./inbox --config out.yaml
 thread publish run --thread ./inbox --config out.yaml --dry-run --limit 10`,
-		Grammar: func() cli.Command { return new(publishRunCmd) },
-	}
+	Grammar: func() cli.Command { return new(publishRunCmd) },
 }
 
-func (c *configFlag) loadPublish() (*config.Publish, error) {
-	p, err := config.LoadPublish(c.Config.Value)
-	return p, aboutConfig(err)
+func (c *configFlag) loadPublish() ([]*config.Publish, error) {
+	if c.Config.Value == "" {
+		return nil, cli.UsageError("--config is empty", "name a YAML file")
+	}
+	list, err := config.LoadPublish(c.Config.Value)
+	return list, aboutConfig(err)
 }
 
 func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
-	conf, err := c.loadPublish()
+	rules, err := c.loadPublish()
 	if err != nil {
 		return err
 	}
@@ -55,40 +61,108 @@ func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	for _, name := range conf.Unset {
+	for _, name := range rules[0].Unset {
 		log.Warn("${" + name + "} is not set: it counts as empty")
 	}
 	ctx, stop := untilTold(ctx)
 	defer stop()
 	if c.DryRun {
-		return previewPublish(ctx, a, t, conf, limit)
+		for _, rule := range rules {
+			if err := previewPublish(ctx, a, t, rule, limit); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	held, err := only(a, "publish", conf.Name)
-	if err != nil {
-		return err
+	var list []*trigger.Publisher
+	holds := map[*trigger.Publisher]*holding{}
+	var beats []func() time.Time
+	web := new(web)
+	defer web.close()
+	for _, rule := range rules {
+		if len(rules) > 1 && t.URL() != "" { // each has a turn, and a handle has one
+			if t, err = a.Open(c.Thread.Value); err != nil {
+				return err
+			}
+			defer t.Close()
+		}
+		p, held, end, err := c.publisher(ctx, t, rule, log)
+		if err != nil {
+			return err
+		}
+		defer end()
+		holds[p] = held
+		list, beats = append(list, p), append(beats, p.Beat)
+		web.own(t.Dir(), "publish", rule.Name, aboutPublisher(p), log)
 	}
-	defer held.Close()
-	settings := conf.Settings()
-	settings.Log = log
-	if settings.Group, err = trigger.Identity(ctx, t); err != nil {
-		return err
-	}
-	settings.Instance = "thread-" + settings.Group
-	settings.Group = settings.Instance + "-" + conf.Name
-	sink, err := conf.Spec.Sink(settings)
-	if err != nil {
-		return cli.UsageError(trigger.Redact(err.Error()), "correct adapter.connection in "+c.Config.Value)
-	}
-	defer sink.Close()
-	p, err := trigger.NewPublisher(ctx, t, sink, conf.PublishConfig, log)
-	if err != nil {
-		return err
+	if err := web.at(c.Listen.Value, aboutPublishers(list)); err != nil {
+		return cli.LogicError(err.Error(), "give another --listen; nothing was published")
 	}
 	if err := systemd.Notify("READY=1"); err != nil {
 		log.Warn("the service manager cannot be told", "error", err)
 	}
-	go systemd.FeedWatchdog(ctx, func() {})
-	return aboutConnect(waitConnect(ctx, c.WaitConnect, log, func() error { return p.Run(ctx) }), true)
+	go systemd.FeedWatchdog(ctx, func() { untilAlive(ctx, time.Second, beats...) })
+	return aboutConnect(runAll(ctx, list, func(ctx context.Context, p *trigger.Publisher) error {
+		ctx, end := holds[p].while(ctx)
+		defer end()
+		err := waitConnect(ctx, c.WaitConnect, log, func() error { return p.Run(ctx) })
+		if lost := holds[p].err(); lost != nil {
+			return lost
+		}
+		return err
+	}), true)
+}
+
+// runAll runs publishers side by side until all have ended. The first error ends the
+// others.
+func runAll(ctx context.Context, list []*trigger.Publisher, run func(context.Context, *trigger.Publisher) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, len(list))
+	for _, p := range list {
+		go func() { ended <- run(ctx, p) }()
+	}
+	var first error
+	for range list {
+		if err := <-ended; err != nil && first == nil {
+			first = err
+			stop()
+		}
+	}
+	return first
+}
+
+// publisher makes the publisher of a rule; end gives back what it holds.
+func (c *publishRunCmd) publisher(ctx context.Context, t *engine.Thread, rule *config.Publish, log *slog.Logger) (p *trigger.Publisher, held *holding, end func(), err error) {
+	own, err := only(ctx, t, "publish", rule.Name, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			own.close()
+		}
+	}()
+	settings := rule.Settings()
+	settings.Log = log
+	if settings.Group, err = trigger.Identity(ctx, t); err != nil {
+		return nil, nil, nil, err
+	}
+	settings.Instance = "thread-" + settings.Group
+	settings.Group = settings.Instance + "-" + rule.Name
+	sink, err := rule.Spec.Sink(settings)
+	if err != nil {
+		return nil, nil, nil, cli.UsageError(trigger.Redact(err.Error()), "correct adapter.connection in "+c.Config.Value)
+	}
+	p, err = trigger.NewPublisher(ctx, t, sink, rule.PublishConfig, log)
+	if err != nil {
+		sink.Close()
+		if errors.Is(err, trigger.ErrForeignConsumer) {
+			err = cli.LogicError(err.Error(), "give the publisher another name: in "+c.Config.Value+"; nothing was changed")
+		}
+		return nil, nil, nil, err
+	}
+	return p, own, func() { sink.Close(); own.close() }, nil
 }
 
 // previewed is a message as --dry-run prints it.
@@ -117,25 +191,30 @@ type publishValidateCmd struct {
 	cli.JSONFlag
 }
 
-func publishValidateVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "publish validate",
-		Summary:  "Check the file of a publisher",
-		Examples: `thread publish validate --config out.yaml`,
-		Grammar:  func() cli.Command { return new(publishValidateCmd) },
-	}
+var publishValidateVerb = &cli.Verb{
+	Name:     "publish validate",
+	Summary:  "Check the file of a publisher",
+	Examples: `thread publish validate --config out.yaml`,
+	Grammar:  func() cli.Command { return new(publishValidateCmd) },
 }
 
 func (c *publishValidateCmd) Run(_ context.Context, a *cli.App) error {
-	p, err := c.loadPublish()
+	rules, err := c.loadPublish()
 	if err != nil {
 		return err
 	}
-	for _, name := range p.Unset {
+	for _, name := range rules[0].Unset {
 		a.Warn("${%s} is not set: it counts as empty", name)
 	}
-	if c.JSON {
-		return printJSON(a, map[string]any{"valid": true, "name": p.Name, "queue_name": p.Queue, "adapter": p.Adapter, "promise": p.Spec.OutCaps.Promise})
+	for _, p := range rules {
+		if c.JSON {
+			err = printJSON(a, map[string]any{"valid": true, "name": p.Name, "queue_name": p.Queue, "adapter": p.Adapter, "promise": p.Spec.OutCaps.Promise})
+		} else {
+			err = a.Out.Text(fmt.Sprintf("%s is valid: %s to %s %s, %s\n", c.Config.Value, p.Name, p.Adapter, p.Queue, p.Spec.OutCaps.Promise))
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return a.Out.Text(fmt.Sprintf("%s is valid: %s to %s %s, %s\n", c.Config.Value, p.Name, p.Adapter, p.Queue, p.Spec.OutCaps.Promise))
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 
 	"thread/bridge/adapter"
@@ -23,15 +24,13 @@ type sendCmd struct {
 	cli.JSONFlag
 }
 
-func sendVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "trigger send",
-		Summary: "Send one message to the queue of a trigger",
-		Details: `With adapter mock the message is stored in this process, and the row of the ledger
+var sendVerb = &cli.Verb{
+	Name:    "trigger send",
+	Summary: "Send one message to the queue of a trigger",
+	Details: `With adapter mock the message is stored in this process, and the row of the ledger
 is printed; with any other it is published to the queue, and its id is printed.`,
-		Examples: `thread trigger send --thread ./inbox --config mock.yaml --body '{"order":7}' --header x-event-name=order`,
-		Grammar:  func() cli.Command { return new(sendCmd) },
-	}
+	Examples: `thread trigger send --thread ./inbox --config mock.yaml --body '{"order":7}' --header x-event-name=order`,
+	Grammar:  func() cli.Command { return new(sendCmd) },
 }
 
 func (c *sendCmd) sent(a *cli.App, id string) error {
@@ -97,13 +96,13 @@ func (c *sendCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		return c.sent(a, m.ID)
 	}
-	held, err := only(a, "trigger", conf.Name)
+	held, err := only(ctx, t, "trigger", conf.Name, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	defer held.Close()
+	defer held.close()
 	if conf.Handler != "" {
-		if err := subscribe(ctx, t, conf); err != nil {
+		if err := subscribe(ctx, t, conf, ""); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func Writes(h *history.History) (actions map[string]func(*rapid.T), has func(t r
 			r := h.Attach(pick(t), 0)
 			expected(t, r.Update(ctx, func(tx *history.Tx, row *history.RunRow) error {
 				n++
-				return errors.Join(tx.Put(&history.StepRow{RunID: row.ID, StepType: "model_call", Input: json.RawMessage(fmt.Sprintf(`{"n": %d}`, n))}),
+				return errors.Join(tx.Put(&history.StepRow{RunID: row.ID, StepType: "model_call", Input: json.RawMessage(fmt.Sprintf(`{"request": {"n": %d}}`, n)), Output: json.RawMessage(`{"response": {}}`)}),
 					tx.Put(&history.ToolCallRow{RunID: row.ID, ToolName: "sh"}), tx.Put(&history.HookRunRow{RunID: row.ID, HookName: "h"}),
 					tx.Put(&history.ActionRunRow{RunID: row.ID, ActionName: "a"}), tx.Put(&history.ArtifactRow{RunID: row.ID, Path: "p"}))
 			}))

@@ -60,6 +60,5 @@ func TestBeforeNewest(t *testing.T) {
 		}
 		compare(fmt.Sprint("pruned to ", keep), th)
 	}
-	compare("format 1", openFormat1(t))
-	compare("format 2", openFormat(t, format2File, time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)))
+	compare("format 3", openFormat(t, formatFile, time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)))
 }

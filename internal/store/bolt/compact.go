@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"go.etcd.io/bbolt"
 
@@ -19,9 +20,9 @@ func (t *Store) Compact(ctx context.Context) (store.Compaction, error) {
 	return t.rewrite(ctx, nil)
 }
 
-// CopyOptions say where a copy goes, and what it may go on from.
+// CopyOptions say where a copy goes, and what it may continue from.
 type CopyOptions struct {
-	To string // a new file, which nobody else writes; neither that name with ".new" behind it
+	To string // a new file, which no other process writes; neither that name with ".new" behind it
 	// Base is the file of an earlier copy, "" for none, and Since what CopyTo returned for
 	// it. Where the database is still that file, only what came since is read from it, but
 	// for records, of which those that differ are written.
@@ -47,10 +48,11 @@ func (t *Store) CopyTo(ctx context.Context, o CopyOptions) (m Moment, more int64
 		if r, err = c.rewrite(); err == nil {
 			return c.moment, r.Kept - c.based, nil
 		}
-		if !errors.Is(err, errChanged) && !errors.Is(err, errBase) {
+		ofBase := errors.Is(err, errBase) || o.Base != "" && errors.Is(err, store.ErrCorrupt) // which of both is damaged shows without it
+		if !errors.Is(err, errChanged) && !ofBase {
 			return m, 0, err
 		}
-		if errors.Is(err, errBase) {
+		if ofBase {
 			o.Base = ""
 		}
 	}
@@ -67,10 +69,10 @@ func (t *Store) Prune(ctx context.Context, d store.Dropping) (store.Compaction, 
 const CompactName = DatabaseName + ".compact"
 
 const (
-	// A copy starts over when the database was replaced, so many times.
+	// A copy starts over when the database was replaced, that many times.
 	copyTries = 5
-	// So many ids at most are left to the last step, unless writers have been faster
-	// for so many rounds.
+	// That many ids at most are left to the last step, unless writers have been faster
+	// for that many rounds.
 	longTail   = 256
 	copyRounds = 8
 )
@@ -121,6 +123,9 @@ func (c *copying) rewrite() (r store.Compaction, err error) {
 // errLongTail says that there is too much left to hold everybody up.
 var errLongTail = errors.New("much was pushed meanwhile")
 
+// syncCopy is exchanged by tests.
+var syncCopy = (*bbolt.DB).Sync
+
 // finish copies what is left under the exclusive lock, and gives the copy its name.
 // Unless it is the last try, it returns errLongTail when much is left.
 func (c *copying) finish(r *store.Compaction, last bool) error {
@@ -128,13 +133,18 @@ func (c *copying) finish(r *store.Compaction, last bool) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	release := sync.OnceFunc(func() { db.Close() })
+	defer release()
 	err = db.guard(func() error {
 		if err := c.t.clearBeyondHead(db); err != nil {
 			return err
 		}
-		return db.View(func(b *bbolt.Tx) (err error) {
-			if c.from, err = newTx(c.t, b); err != nil {
+		return db.View(func(b *bbolt.Tx) error {
+			over, err := db.overlay(b)
+			if err != nil {
+				return err
+			}
+			if c.from, err = newTx(c.t, b, over); err != nil {
 				return err
 			}
 			c.from.ctx = c.ctx
@@ -151,6 +161,12 @@ func (c *copying) finish(r *store.Compaction, last bool) error {
 		})
 	})
 	if err != nil {
+		return err
+	}
+	if c.to != "" {
+		release() // pushes need not wait until a copy elsewhere is on the disk
+	}
+	if err := syncCopy(c.db); err != nil {
 		return err
 	}
 	r.Before, r.Dropped, r.Kept = c.source.Size(), c.from.st.Stored-c.st.Stored, c.st.Stored

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"unsafe"
 
-	"go.etcd.io/bbolt"
-
 	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
@@ -14,7 +12,7 @@ import (
 
 // putPieces stores a large content and returns its checksum. bbolt keeps the
 // content until the commit.
-func putPieces(b *bbolt.Bucket, id int64, content string) (sum uint32, err error) {
+func putPieces(b *index.Bucket, id int64, content string) (sum uint32, err error) {
 	rest := unsafe.Slice(unsafe.StringData(content), len(content))
 	keys := make([]byte, 0, (len(rest)+disk.PieceBytes-1)/disk.PieceBytes*disk.PieceKeyBytes)
 	for n := uint32(0); len(rest) > 0; n++ {
@@ -37,7 +35,7 @@ func putPieces(b *bbolt.Bucket, id int64, content string) (sum uint32, err error
 // there and fit, it returns an error in the end.
 func (tx *Tx) eachPiece(id int64, r *disk.Record, fn func(k, v []byte) error) error {
 	bad := fmt.Errorf("%w: content of event %d", store.ErrCorrupt, id)
-	b, err := index.Bucket(tx.b, disk.BucketPieces)
+	b, err := tx.bucket(disk.BucketPieces)
 	if err != nil {
 		return err
 	}
@@ -58,7 +56,7 @@ func (tx *Tx) eachPiece(id int64, r *disk.Record, fn func(k, v []byte) error) er
 	return err
 }
 
-// content returns the content of event id: for a large one in memory of its own,
+// content returns the content of event id: for a large one in separate memory,
 // else in the database's pages. The length comes from a record whose checksum fits.
 func (tx *Tx) content(id int64, r *disk.Record) ([]byte, error) {
 	if !r.Pieces {

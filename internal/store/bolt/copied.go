@@ -1,12 +1,17 @@
 package bolt
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"go.etcd.io/bbolt"
 
+	"thread/index"
+	"thread/internal/durable"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 	"thread/jsonlog"
@@ -14,7 +19,7 @@ import (
 )
 
 // create makes the file for the copy, which holds a lock on it until it has its name
-// or is removed: nobody else writes to it then.
+// or is removed: no other process writes to it then.
 func (c *copying) create() error {
 	if err := c.openCopy(); err != nil {
 		return err
@@ -29,15 +34,17 @@ func (c *copying) create() error {
 	}
 	var err error
 	if c.options != nil && c.options.Base != "" {
-		if err := c.ofBase(copyBase(f, c.options.Base)); err != nil {
-			f.Close() // with the lock
+		if err := c.ofBase(copyBase(c.ctx, f, c.options.Base)); err != nil {
 			return err
 		}
 	}
 	// Nothing is synced before all is there.
-	c.db, err = bbolt.Open(f.Name(), FileMode, &bbolt.Options{
-		PageSize: disk.PageBytes, NoStatistics: true, FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true,
-		OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+	err = Guard(func() (err error) { // a damaged base
+		c.db, err = bbolt.Open(f.Name(), FileMode, &bbolt.Options{
+			PageSize: disk.PageBytes, NoStatistics: true, FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true,
+			OpenFile: func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+		})
+		return err
 	})
 	if err != nil {
 		os.Remove(f.Name()) // bbolt has closed it, and the lock is gone
@@ -47,7 +54,7 @@ func (c *copying) create() error {
 	if c.options != nil && c.options.Base != "" {
 		return c.ofBase(Guard(c.resume))
 	}
-	if err := c.db.Update(func(b *bbolt.Tx) error { return createBuckets(b, disk.FormatVersion) }); err != nil {
+	if err := c.db.Update(createBuckets); err != nil {
 		return err
 	}
 	return c.begin()
@@ -87,7 +94,7 @@ func (c *copying) temporary() string {
 func (c *copying) close() {
 	if c.published {
 		// To close both files, one of which has no name any more, takes long for large
-		// ones. Nobody is to wait for that.
+		// ones. No process is to wait for that.
 		_ = lock.Unlock(c.file.File())
 	}
 	if c.pinned != nil {
@@ -120,8 +127,8 @@ func (c *copying) begin() (err error) {
 		return err
 	}
 	c.size = 0
-	c.dict = dictionary(c.tx, c.tx.Bucket(disk.BucketMeta), disk.FormatVersion)
-	c.groups.pieces = func() (*bbolt.Bucket, error) { return c.open([][]byte{disk.BucketPieces}) }
+	c.dict = dictionary(c.tx, nil, index.Wrap(c.tx.Bucket(disk.BucketMeta)))
+	c.groups.pieces = func() (*index.Bucket, error) { return c.open([][]byte{disk.BucketPieces}) }
 	c.groups.events, err = c.open([][]byte{disk.BucketEvents})
 	return err
 }
@@ -154,23 +161,26 @@ func (c *copying) commit() error {
 }
 
 // open returns the bucket of the copy, in the present transaction.
-func (c *copying) open(path [][]byte) (*bbolt.Bucket, error) {
+func (c *copying) open(path [][]byte) (*index.Bucket, error) {
 	b, err := c.tx.CreateBucketIfNotExists(path[0])
 	for _, name := range path[1:] {
-		if err == nil {
-			b, err = b.CreateBucketIfNotExists(name)
+		if err != nil {
+			return nil, err
 		}
+		b, err = b.CreateBucketIfNotExists(name)
 	}
-	if err == nil {
-		b.FillPercent = 1 // keys come in order
+	if err != nil {
+		return nil, err
 	}
-	return b, err
+	to := index.Wrap(b)
+	to.SetFill(1) // keys come in order
+	return to, nil
 }
 
 // startLines says of a copy elsewhere, which has no events*.jsonl, that the next push
 // writes the lines of its newest events: as many as there were in the newest file, or as
 // an import writes. Those before it have none.
-func (c *copying) startLines(meta *bbolt.Bucket) error {
+func (c *copying) startLines(meta *index.Bucket) error {
 	after, err := c.from.BeforeNewest(jsonlog.MaxLines)
 	if err != nil {
 		return err
@@ -188,7 +198,7 @@ func (c *copying) startLines(meta *bbolt.Bucket) error {
 // minRotated is the least size of an events.jsonl that is rotated for its size.
 const minRotated = 1 << 20
 
-// rest completes the copy and makes it durable, under the exclusive lock.
+// rest completes the copy, which is not durable yet, under the exclusive lock.
 func (c *copying) rest() error {
 	if err := c.upToHead(); err != nil {
 		return err
@@ -197,10 +207,10 @@ func (c *copying) rest() error {
 		return err
 	}
 	last, err := c.from.dict().Last()
-	if err == nil {
-		err = c.dict.SetLast(last)
-	}
 	if err != nil {
+		return err
+	}
+	if err = c.dict.SetLast(last); err != nil {
 		return err
 	}
 	// The ids given, the count of events ever stored and what is known of
@@ -212,19 +222,100 @@ func (c *copying) rest() error {
 	if c.dropping != nil && c.dropping.Rotate && c.st.Log.Size > max(minRotated, c.tx.Size()/8) {
 		c.st.Log.Lines = max(c.st.Log.Lines, jsonlog.MaxLines+1) // full: the next push rotates it, as ever
 	}
-	meta := c.tx.Bucket(disk.BucketMeta)
+	meta := index.Wrap(c.tx.Bucket(disk.BucketMeta))
 	if c.to != "" {
 		if err := c.startLines(meta); err != nil {
 			return err
 		}
 	}
 	err = errors.Join(meta.Put(disk.KeyFormat, disk.EncodeFormat(disk.FormatVersion)), meta.Put(disk.KeyState, c.st.Encode()))
+	base, berr := baseOf(c.from.b)
+	err = errors.Join(err, berr, meta.Put(disk.KeyJournal, newBase(base.Epoch+1, false).Encode()))
 	c.moment.Copy = c.tx.ID()
-	if err == nil {
-		err = c.commit()
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = c.db.Sync()
+	return c.commit()
+}
+
+// errBase ends a copy that cannot continue from its base: it is made again.
+var errBase = errors.New("the copy before does not belong to this database")
+
+// ofBase returns an error about the base, if there is one, as that, unless the call was
+// called off.
+func (c *copying) ofBase(err error) error {
+	if err == nil || c.options == nil || c.options.Base == "" || c.ctx.Err() != nil || errors.Is(err, errBase) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errBase, err)
+}
+
+// identify notes which file is copied, and forgets a base that is not a copy of it. Up to
+// the head of its time nothing changes in a file (see copying), so all that the base has
+// of that is what the file has.
+func (c *copying) identify() error {
+	if c.options == nil || c.options.Identity == nil {
+		return nil
+	}
+	id, err := c.options.Identity(c.pinned)
+	if err != nil {
+		return err
+	}
+	c.moment.File = id
+	if o := c.options; id == "" || id != o.Since.File || o.Since.Source > c.from.b.ID() {
+		o.Base = ""
+	}
+	return nil
+}
+
+// copyBase makes f what the base is. Where the file system can, they share their blocks.
+func copyBase(ctx context.Context, f *os.File, base string) error {
+	in, err := os.OpenFile(base, os.O_RDONLY|OpenNoFollow|OpenNoWait, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if _, err = f.Seek(0, io.SeekStart); err == nil {
+		err = durable.Copy(ctx, f, in)
+	}
+	return err
+}
+
+// resume continues behind what the base has.
+func (c *copying) resume() error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	base, err := newTx(c.t, c.tx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := base.eventBucket(); err != nil { // where it is damaged, now and not when it is written to
+		return err
+	}
+	// The copy has opened its own transaction since, or another process has used it.
+	if c.tx.ID() != c.options.Since.Copy+1 {
+		return errBase
+	}
+	st := base.st
+	c.head, c.at, c.kept, c.blocks, c.based = st.Head, st.Head, st.Stored, st.Stored-st.Tail, st.Stored
+	if c.seriesAt, err = base.dict().Last(); err != nil {
+		return err
+	}
+	err = base.dict().Each(0, 1<<32-1, func(id uint32, _ *index.SeriesView) (bool, error) {
+		c.series.Set(id, index.All)
+		return true, nil
+	})
+	c.keysDone = true
+	if err != nil {
+		return err
+	}
+	columns, err := base.columnBucket()
+	if err != nil {
+		return err
+	}
+	if k, _ := columns.Cursor().Last(); k != nil {
+		c.column = append(bytes.Clone(k), 0)
 	}
 	return err
 }

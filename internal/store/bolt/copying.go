@@ -20,19 +20,19 @@ import (
 )
 
 // copying copies one database into another, without the events up to through and
-// the series that have no event left. Series keep their ids, and those of the
+// the series that have no event left. Series keep their ids, and the ids of the
 // dropped ones are never given again: readers remember what their filter said of
 // an id.
 //
 // As long as the file stays the same one, nothing up to head changes: the events,
 // their pieces, their series and the column blocks that they fill. These are copied
 // in slices, a shared lock for each, up to a head that is noted first; then the copy
-// goes on behind that one. Everything else is copied in the end, by rest.
+// continues behind that one. Everything else is copied in the end, by rest.
 type copying struct {
 	t        *Store
 	ctx      context.Context
 	dropping *store.Dropping
-	to       string       // the copy's name in the end, which nobody else writes; "": that of the source
+	to       string       // the copy's name in the end, which no other process writes; "": the source's
 	options  *CopyOptions // nil for a copy in the place of the source
 	moment   Moment       // of the copy
 	based    int64        // events of the base
@@ -61,16 +61,16 @@ type copying struct {
 	head     int64         // up to which the present round goes
 	at       int64         // events up to here are copied
 	first    int64         // the first of them, 0 before that one
-	kept     int64         // so many
+	kept     int64         // that many
 	series   index.Answers // All: it has an event that is copied
 	upto     uint32        // the newest series at head
 	seriesAt uint32        // series up to here are copied,
-	deferred []uint32      // but for these, whose first event to stay came later
-	key      []byte        // where to go on in bucket series
+	deferred []uint32      // except for these, whose first event to stay came later
+	key      []byte        // where to continue in bucket series
 	keysDone bool          // and there is nothing left
-	column   []byte        // where to go on in bucket columns
+	column   []byte        // where to continue in bucket columns
 	blocks   int64         // events in the blocks that are copied
-	record   recordsAt     // where to go on in the buckets whose entries change
+	record   recordsAt     // where to continue in the buckets whose entries change
 }
 
 // errChanged ends a copy that must start over.
@@ -125,7 +125,7 @@ func (c *copying) slice(fn func() error) error {
 	})
 }
 
-// over reports whether a slice is over, or its transaction in the copy full. It is
+// over reports whether a slice has ended, or its transaction in the copy full. It is
 // asked after each entry.
 func (c *copying) over() bool {
 	if c.size >= maxGroupBytes/4 {
@@ -245,7 +245,7 @@ func (c *copying) event(id int64, r *disk.Record) (err error) {
 	at := disk.TimeText{Millis: r.At, Exact: r.Verbatim == nil, Text: string(r.Verbatim)}
 	if c.series.Get(r.Series) != index.All {
 		if _, err := c.from.dict().View(r.Series); err != nil {
-			return err // nor a number that is no series
+			return err // nor a number that is not a series
 		}
 		c.series.Set(r.Series, index.All)
 		if r.Series <= c.seriesAt {
@@ -255,11 +255,7 @@ func (c *copying) event(id int64, r *disk.Record) (err error) {
 	c.kept++
 	c.size += r.Size + len(r.Verbatim) + 2*binary.MaxVarintLen64
 	if !r.Pieces {
-		content := r.Content
-		if len(content) > disk.LargeBytes { // of format 1
-			content = bytes.Clone(content)
-		}
-		return c.groups.add(id, r.Series, &at, Text(content))
+		return c.groups.add(id, r.Series, &at, Text(r.Content))
 	}
 	to, err := c.groups.pieces()
 	if err != nil {
@@ -301,10 +297,10 @@ func (c *copying) lateSeries() (more bool, err error) {
 	for len(c.deferred) > 0 {
 		id := c.deferred[len(c.deferred)-1]
 		v, err := c.from.dict().View(id)
-		if err == nil {
-			err = c.putSeries(id, &v)
-		}
 		if err != nil {
+			return false, err
+		}
+		if err = c.putSeries(id, &v); err != nil {
 			return false, err
 		}
 		if c.deferred = c.deferred[:len(c.deferred)-1]; c.over() {
@@ -330,13 +326,13 @@ func (c *copying) putSeries(id uint32, v *index.SeriesView) error {
 	return to.Put(index.ViewKey(v), binary.BigEndian.AppendUint32(nil, id))
 }
 
-// seriesKeys copies the keys of the series that are copied so far. Those of later
+// seriesKeys copies the keys of the series that are copied so far. Keys of later
 // ones are put with them.
 func (c *copying) seriesKeys() (more bool, err error) {
 	if c.keysDone {
 		return false, nil
 	}
-	from, err := index.Bucket(c.from.b, disk.BucketSeries)
+	from, err := c.from.bucket(disk.BucketSeries)
 	if err != nil {
 		return false, err
 	}
@@ -363,7 +359,7 @@ func (c *copying) seriesKeys() (more bool, err error) {
 	return more, err
 }
 
-// columns copies the blocks of events that are copied, but for those, or the part
+// columns copies the blocks of events that are copied, except for those, or the part
 // of one, that cover no event any more.
 func (c *copying) columns() (more bool, err error) {
 	to, err := c.open([][]byte{disk.BucketColumns})

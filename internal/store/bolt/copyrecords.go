@@ -11,11 +11,11 @@ import (
 	"thread/internal/store/bolt/disk"
 )
 
-// records makes the buckets whose entries change, and those of others, in the copy what
+// records makes the buckets whose entries change, and the buckets of others, in the copy what
 // they are now, as far as a slice goes: what changes later is for changeable, which finds
 // little to write then. Buckets in buckets are left to it.
 func (c *copying) records() (more bool, err error) {
-	err = c.eachChangeable(c.record.bucket, func(name []byte, from *bbolt.Bucket) (bool, error) {
+	err = c.eachChangeable(c.record.bucket, func(name []byte, from *index.Bucket) (bool, error) {
 		if !bytes.Equal(name, c.record.bucket) {
 			c.record.key = nil
 		}
@@ -33,13 +33,13 @@ func (c *copying) records() (more bool, err error) {
 	return more, err
 }
 
-// recordsAt is where records goes on.
+// recordsAt is where records continues.
 type recordsAt struct{ bucket, key []byte }
 
 // changeable makes all of them what they are, under the exclusive lock.
 func (c *copying) changeable() error {
 	seen := map[string]bool{}
-	err := c.eachChangeable(nil, func(name []byte, from *bbolt.Bucket) (bool, error) {
+	err := c.eachChangeable(nil, func(name []byte, from *index.Bucket) (bool, error) {
 		seen[string(name)] = true
 		_, err := c.merge([][]byte{name}, from, nil, false)
 		return true, err
@@ -48,15 +48,15 @@ func (c *copying) changeable() error {
 		return err
 	}
 	for _, name := range []([]byte){disk.BucketEvents, disk.BucketSeries, disk.BucketColumns} {
-		from, err := index.Bucket(c.from.b, name)
+		from, err := c.from.bucket(name)
 		if err != nil || from == nil {
 			return err
 		}
 		to, err := c.open([][]byte{name})
-		if err == nil {
-			err = to.SetSequence(from.Sequence())
-		}
 		if err != nil {
+			return err
+		}
+		if err = to.SetSequence(from.Sequence()); err != nil {
 			return err
 		}
 	}
@@ -67,12 +67,15 @@ func (c *copying) changeable() error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
 	for _, name := range gone {
-		if err == nil {
-			err = c.tx.DeleteBucket(name)
+		if err := c.tx.DeleteBucket(name); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // changes reports whether a bucket has entries that are not there for good.
@@ -86,26 +89,32 @@ func changes(name []byte) bool {
 }
 
 // eachChangeable calls fn for those buckets of the source, from one on, until it returns false.
-func (c *copying) eachChangeable(from []byte, fn func(name []byte, b *bbolt.Bucket) (bool, error)) error {
-	root := c.from.b.Cursor().Bucket()
-	return index.Range(root, from, func(name, _ []byte) (bool, error) {
-		if !changes(name) {
-			return true, nil
+func (c *copying) eachChangeable(from []byte, fn func(name []byte, b *index.Bucket) (bool, error)) error {
+	names, err := index.BucketNames(c.from.b, c.from.over)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name < string(from) || !changes([]byte(name)) {
+			continue
 		}
-		b, err := index.Bucket(c.from.b, name)
-		if err != nil || b == nil {
-			return true, err
+		b, err := c.from.bucket([]byte(name))
+		if err != nil {
+			return err
 		}
-		return fn(name, b)
-	})
+		if more, err := fn([]byte(name), b); err != nil || !more {
+			return err
+		}
+	}
+	return nil
 }
 
 // An edit of an entry of the copy; its value is nil where it is to be deleted.
 type edit struct{ key, value []byte }
 
-// merge makes a bucket of the copy what that of the source is, from a key on. In a slice it
-// may stop, and returns the key to go on from; it leaves out buckets in the bucket then.
-func (c *copying) merge(path [][]byte, from *bbolt.Bucket, start []byte, slice bool) (next []byte, err error) {
+// merge makes a bucket of the copy what the source's bucket is, from a key on. In a slice it
+// may stop, and returns the key to continue from; it leaves out buckets in the bucket then.
+func (c *copying) merge(path [][]byte, from *index.Bucket, start []byte, slice bool) (next []byte, err error) {
 	if slice {
 		err = index.CheckPath(from, start) // the whole tree for each slice would take too long
 	} else {
@@ -125,19 +134,24 @@ func (c *copying) merge(path [][]byte, from *bbolt.Bucket, start []byte, slice b
 	}
 	for {
 		edits, nested, next, err := c.differing(path, from, to, start, slice)
-		if err == nil {
-			err = c.apply(edits, to)
+		if err != nil {
+			return next, err
+		}
+		if err := c.apply(edits, to); err != nil {
+			return next, err
 		}
 		for _, name := range nested {
-			if err == nil && to.Get(name) != nil {
-				err = to.Delete(name)
+			if to.Get(name) != nil {
+				if err := to.Delete(name); err != nil {
+					return next, err
+				}
 			}
-			if err == nil {
-				_, err = c.merge(append(path[:len(path):len(path)], name), from.Bucket(name), nil, false)
+			if _, err := c.merge(append(path[:len(path):len(path)], name), from.Nested(name), nil, false); err != nil {
+				return next, err
 			}
 		}
-		if err != nil || slice || next == nil {
-			return next, err
+		if slice || next == nil {
+			return next, nil
 		}
 		start = next
 		if c.size >= maxGroupBytes/4 && len(path) == 1 {
@@ -152,10 +166,10 @@ func (c *copying) merge(path [][]byte, from *bbolt.Bucket, start []byte, slice b
 }
 
 // apply makes edits in a bucket of the copy.
-func (c *copying) apply(edits []edit, to *bbolt.Bucket) (err error) {
+func (c *copying) apply(edits []edit, to *index.Bucket) (err error) {
 	for _, e := range edits {
-		if to.Bucket(e.key) != nil {
-			err = to.DeleteBucket(e.key)
+		if to.Nested(e.key) != nil {
+			err = to.Stored().DeleteBucket(e.key)
 		} else if e.value == nil {
 			err = to.Delete(e.key)
 		}
@@ -171,8 +185,8 @@ func (c *copying) apply(edits []edit, to *bbolt.Bucket) (err error) {
 }
 
 // differing returns some edits, which buckets there are among the entries, and the key to
-// go on from, nil at the end.
-func (c *copying) differing(path [][]byte, from, to *bbolt.Bucket, start []byte, slice bool) (edits []edit, nested [][]byte, next []byte, err error) {
+// continue from, nil at the end.
+func (c *copying) differing(path [][]byte, from, to *index.Bucket, start []byte, slice bool) (edits []edit, nested [][]byte, next []byte, err error) {
 	at, has := from.Cursor(), to.Cursor()
 	k, v := at.Seek(start)
 	tk, tv := has.Seek(start)
@@ -219,5 +233,5 @@ func (c *copying) differing(path [][]byte, from, to *bbolt.Bucket, start []byte,
 
 // own reports whether an entry of the copy is its own.
 func (c *copying) own(path [][]byte, key []byte) bool {
-	return len(path) == 1 && bytes.Equal(path[0], disk.BucketMeta) && bytes.Equal(key, disk.KeySeries)
+	return len(path) == 1 && bytes.Equal(path[0], disk.BucketMeta) && (bytes.Equal(key, disk.KeySeries) || bytes.Equal(key, disk.KeyJournal))
 }

@@ -1,8 +1,6 @@
 package bolt
 
 import (
-	"go.etcd.io/bbolt"
-
 	"thread/index"
 	"thread/internal/store/bolt/disk"
 )
@@ -10,7 +8,7 @@ import (
 // eventCursor reads events upwards. Most of the time the next one is near.
 type eventCursor struct {
 	tx    *Tx
-	c     *bbolt.Cursor // from the first use on
+	c     *index.Cursor // from the first use on
 	steps index.Steps
 	k     []byte      // the key of the group
 	g     disk.Group  // that is being read
@@ -38,21 +36,16 @@ func (e *eventCursor) from(id int64) (err error) {
 	}
 	e.last = 0
 	e.k, e.g = nil, disk.Group{}
-	k, v := []byte(nil), []byte(nil)
-	key := disk.EventKey(id)
-	if e.tx.format >= 2 {
-		k, v, err = index.Floor(events, e.c, key)
-	} else if err = index.CheckPath(events, key); err == nil {
-		k, v = e.c.Seek(key)
-	}
+	k, v, err := index.Floor(events, e.c, disk.EventKey(id))
 	if k == nil || err != nil {
 		return err
 	}
 	e.g, err = e.begin(k, v)
-	if err == nil {
-		e.k = k
+	if err != nil {
+		return err
 	}
-	return err
+	e.k = k
+	return nil
 }
 
 // next reads the next event, and reports whether there is one.

@@ -92,7 +92,7 @@ func (tx *Tx) BeforeNewest(n int64) (int64, error) {
 	return 0, fmt.Errorf("%w: the columns have fewer events than are stored", store.ErrCorrupt)
 }
 
-// mustID is eventID, 0 for what is no id.
+// mustID is eventID, 0 for what is not an id.
 func mustID(key []byte) int64 {
 	id, err := disk.EventID(key)
 	if err != nil {

@@ -37,11 +37,11 @@ func Write(ctx context.Context, t *Store, fn func(tx *Tx, s store.Session) error
 
 func (tx *Tx) Insert(e *event.Event) error     { return tx.insert(e) }
 func (tx *Tx) Dictionary() *index.Dictionary   { return tx.dict() }
-func (tx *Tx) Bolt() *bbolt.Tx                 { return tx.b }
+func (tx *Tx) Bolt() Buckets                   { return Raw(tx) }
 func (tx *Tx) DiskState() *disk.State          { return &tx.st }
 func (tx *Tx) TimeOf(r *disk.Record) string    { return tx.timeOf(r) }
 func (tx *Tx) FlushGroups() error              { return tx.groups.flush() }
-func NewTx(t *Store, b *bbolt.Tx) (*Tx, error) { return newTx(t, b) }
+func NewTx(t *Store, b *bbolt.Tx) (*Tx, error) { return newTx(t, b, nil) }
 
 // Waiting returns how many writes wait in the queue.
 func (t *Store) WaitingWrites() int {
@@ -100,4 +100,21 @@ func (t *Store) TakePending(ctx context.Context, state byte, createdAt string, g
 		}
 		return tx.storePending(s, &taken, createdAt)
 	}, func(error, error) { taken.note(state) })
+}
+
+// Vouched reports whether a writer that opens the database now needs no sync.
+func (t *Store) Vouched(ctx context.Context) (bool, error) {
+	db, err := t.open(ctx, lock.Exclusive)
+	if err != nil {
+		return false, err
+	}
+	defer db.Close()
+	return db.marked, nil
+}
+
+// SyncCopy exchanges how a copy is synced before it gets its name.
+func SyncCopy(with func(db *bbolt.DB) error) (back func()) {
+	was := syncCopy
+	syncCopy = with
+	return func() { syncCopy = was }
 }

@@ -6,17 +6,42 @@ import (
 	"go.etcd.io/bbolt"
 
 	"thread/event"
+	"thread/index"
 	"thread/internal/store"
 	"thread/lock"
 )
 
 // What tests of the packages above need to see, or to break.
 
-// Raw returns bbolt's transaction.
-func Raw(tx store.Tx) *bbolt.Tx { return tx.(*Tx).b }
+// Raw returns the buckets of a transaction.
+func Raw(tx store.Tx) Buckets { return Buckets{tx.(*Tx)} }
 
-// FormatVersion returns the format of the file.
-func FormatVersion(tx store.Tx) uint32 { return tx.(*Tx).format }
+// Buckets are the buckets of a transaction, with what the journal has of them.
+type Buckets struct{ tx *Tx }
+
+// Bucket returns a bucket, nil where there is none.
+func (b Buckets) Bucket(name []byte) *index.Bucket {
+	bucket, _ := b.tx.bucket(name)
+	return bucket
+}
+
+// DeleteBucket removes a bucket.
+func (b Buckets) DeleteBucket(name []byte) error {
+	return index.DropBucket(b.tx.b, b.tx.over, name)
+}
+
+// Fold puts what the journal has into events.db.
+func Fold(ctx context.Context, t *Store) error {
+	return UpdateRaw(ctx, t, func(*bbolt.Tx) error { return nil })
+}
+
+// OpenRaw opens events.db with bbolt, with what the journal had.
+func OpenRaw(ctx context.Context, t *Store) (*bbolt.DB, error) {
+	if err := Fold(ctx, t); err != nil {
+		return nil, err
+	}
+	return bbolt.Open(t.Path(DatabaseName), FileMode, nil)
+}
 
 // CutBatch stores the first part of a long batch, and leaves it as a crash there does.
 // There must be more drafts than MaxGroup.
@@ -43,12 +68,20 @@ func CutBatch(ctx context.Context, t *Store, ds []event.Draft) error {
 	return l.step(db)
 }
 
-// UpdateRaw runs fn in a write transaction of bbolt's, and of nobody else's.
+// UpdateRaw runs fn in a write transaction of bbolt's, and of no other process's.
 func UpdateRaw(ctx context.Context, t *Store, fn func(b *bbolt.Tx) error) error {
 	db, err := t.open(ctx, lock.Exclusive)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return db.Update(fn)
+	tx, err := t.beginWrite(db, true)
+	if err != nil {
+		return err
+	}
+	defer tx.b.Rollback()
+	if err := fn(tx.b); err != nil {
+		return err
+	}
+	return db.commit(tx.b)
 }

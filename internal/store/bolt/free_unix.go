@@ -11,9 +11,9 @@ import (
 const freedAtOnce = 32 << 20
 
 // freeSlowly gives the space of a file that was replaced back, from its end, a part at a
-// time. At once it would be one transaction of the file system, for which every sync beside it
+// time. At once it would be one transaction of the file system, for which every sync next to it
 // waits. A file that has another name stays as it is, and so does one that is not open for
-// writing. Nobody reads it: who locks a file looks then whether it is still the database.
+// writing. No process reads it: who locks a file looks then whether it is still the database.
 //
 // The new name in dir must be durable, which is looked at here again, without exceptions
 // for file systems that cannot sync a directory: after a loss of power the old file could

@@ -66,7 +66,7 @@ func sampleEvents(r *rand.Rand, n int) []event.Event {
 // them back, by id, in order and newest first; compact keeps them.
 func TestGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	th := initFormat(t, disk.FormatVersion)
+	th := initThread(t)
 	es := sampleEvents(r, 700)
 	for rest := es; len(rest) > 0; {
 		n := min(len(rest), 1+r.IntN(40))
@@ -145,7 +145,7 @@ func TestGroups(t *testing.T) {
 // tenth of the pages of events is not the events' own.
 func TestGroupsFillPages(t *testing.T) {
 	for _, size := range []int{20, 100, 230, 1000} {
-		th := initFormat(t, disk.FormatVersion)
+		th := initThread(t)
 		n := 400_000 / (size + 20)
 		d := event.Draft{Source: "s", Type: "t", Content: strings.Repeat("x", size)}
 		for i := 0; i < n; i += 50 {
@@ -157,8 +157,9 @@ func TestGroupsFillPages(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		must(t, bolt.Fold(ctx, dirOf(th)))
 		err := view(th, func(tx *bolt.Tx) error {
-			s := tx.Bolt().Bucket(disk.BucketEvents).Stats()
+			s := tx.Bolt().Bucket(disk.BucketEvents).Stored().Stats()
 			pages := (s.LeafPageN + s.LeafOverflowN) * disk.PageBytes
 			stored := tx.DiskState().Stored * int64(size+5)
 			if int64(pages) > stored*110/100 {
@@ -173,10 +174,10 @@ func TestGroupsFillPages(t *testing.T) {
 }
 
 // TestHalfABatchInAGroup: a batch that was cut short left events in a group with
-// visible ones, groups of its own, and pieces. The next push clears them.
+// visible ones, separate groups, and pieces. The next push clears them.
 func TestHalfABatchInAGroup(t *testing.T) {
 	for _, before := range []int{0, 3, 50} {
-		th := initFormat(t, disk.FormatVersion)
+		th := initThread(t)
 		for i := range before {
 			if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: fmt.Sprint("before ", i)}); err != nil {
 				t.Fatal(err)
@@ -186,7 +187,7 @@ func TestHalfABatchInAGroup(t *testing.T) {
 		if before > 0 {
 			want = sound(t, th)
 		}
-		db, err := bbolt.Open(dirOf(th).Path(bolt.DatabaseName), bolt.FileMode, nil)
+		db, err := bolt.OpenRaw(ctx, dirOf(th))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,13 +263,13 @@ func TestDamagedPieces(t *testing.T) {
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
-			th := initFormat(t, disk.FormatVersion)
+			th := initThread(t)
 			for _, c := range []string{"small", content, strings.ToUpper(content), "small too"} {
 				if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: c}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			db, err := bbolt.Open(dirOf(th).Path(bolt.DatabaseName), bolt.FileMode, nil)
+			db, err := bolt.OpenRaw(ctx, dirOf(th))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -316,7 +317,7 @@ func TestDamagedPieces(t *testing.T) {
 // TestFilterOnLargeContent: filters see all of a large content, and one that does
 // not look at it does not read it.
 func TestFilterOnLargeContent(t *testing.T) {
-	th := initFormat(t, disk.FormatVersion)
+	th := initThread(t)
 	for i := range 5 {
 		content := strings.Repeat("x", 50_000) + fmt.Sprint("end ", i)
 		if _, err := th.Push(ctx, event.Draft{Source: "s", Type: fmt.Sprint("t", i%2), Content: content}); err != nil {
@@ -350,7 +351,6 @@ func FuzzGroup(f *testing.F) {
 		f.Add(b)
 	}
 	f.Add([]byte{disk.GroupSecond, 0x80, 0x10, 4, 1, 0, 'x'})
-	f.Add([]byte{disk.RecordExact, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 'x'})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		value := index.AppendSum(bytes.Clone(body), key)
 		again, ids, rs, err := readGroup(key, value)
@@ -363,9 +363,6 @@ func FuzzGroup(f *testing.F) {
 		if len(ids) == 0 || ids[0] != 7 {
 			t.Errorf("ids %v", ids)
 		}
-		if body[0] <= disk.RecordVerbatim {
-			return
-		}
 		_, ids2, rs2, err := readGroup(key, again)
 		if err != nil || fmt.Sprint(ids, rs) != fmt.Sprint(ids2, rs2) {
 			t.Errorf("%x: written again it is %x, %v", value, again, err)
@@ -373,8 +370,8 @@ func FuzzGroup(f *testing.F) {
 	})
 }
 
-// BenchmarkLargePush pushes 8 MiB beside others of that size, and small events
-// beside them.
+// BenchmarkLargePush pushes 8 MiB next to others of that size, and small events
+// next to them.
 func BenchmarkLargePush(b *testing.B) {
 	for _, size := range []int{100, 8 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 
-	"go.etcd.io/bbolt"
-
 	"thread/index"
 	"thread/internal/store/bolt/disk"
 )
@@ -14,8 +12,8 @@ import (
 // groupWriter appends events to bucket events in groups. The newest group is put
 // when it is full, and by flush.
 type groupWriter struct {
-	events *bbolt.Bucket
-	pieces func() (*bbolt.Bucket, error)
+	events *index.Bucket
+	pieces func() (*index.Bucket, error)
 
 	g       disk.Group // the newest group; its key is nil when there is none
 	buf     []byte     // its value, without the crc
@@ -60,9 +58,10 @@ func (w *groupWriter) add(id int64, series uint32, at *disk.TimeText, content st
 	if e.InPieces = len(content) > disk.LargeBytes; e.InPieces {
 		e.Content, e.Size = "", len(content)
 		b, err := w.pieces()
-		if err == nil {
-			e.Sum, err = putPieces(b, id, content)
+		if err != nil {
+			return err
 		}
+		e.Sum, err = putPieces(b, id, content)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	"go.etcd.io/bbolt"
@@ -78,7 +77,7 @@ func Init(dir string, o Options) (*Store, error) {
 	if err := durable.SyncDir(filepath.Dir(t.Dir)); err != nil {
 		return nil, err
 	}
-	err = createDatabase(t.Path(DatabaseName), disk.FormatVersion, func(b *bbolt.Tx) error {
+	err = createDatabase(t.Path(DatabaseName), func(b *bbolt.Tx) error {
 		return b.Bucket(disk.BucketMeta).Put(disk.KeyLines, start.Encode())
 	})
 	if err != nil {
@@ -105,7 +104,7 @@ func (t *Store) makeDirs() error {
 }
 
 // makeDir creates a directory with its parents, 0700 whatever the umask. The names of the
-// parents are durable then; that of dir is for the caller to make so.
+// parents are durable then; the directory dir is for the caller to make so.
 func makeDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -126,7 +125,7 @@ func makeDir(dir string) error {
 // createDatabase writes an empty database, lets fill, if there is one, add to it,
 // and gives it its name when it is durable. The caller holds a lock that keeps
 // others from creating the same one.
-func createDatabase(path string, format uint32, fill func(b *bbolt.Tx) error) (err error) {
+func createDatabase(path string, fill func(b *bbolt.Tx) error) (err error) {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err // what a crashed init left
@@ -147,7 +146,7 @@ func createDatabase(path string, format uint32, fill func(b *bbolt.Tx) error) (e
 		return errors.Join(err, db.Close())
 	}
 	err = db.Update(func(b *bbolt.Tx) error {
-		if err := createBuckets(b, format); err != nil || fill == nil {
+		if err := createBuckets(b); err != nil || fill == nil {
 			return err
 		}
 		return fill(b)
@@ -174,18 +173,14 @@ func createDatabase(path string, format uint32, fill func(b *bbolt.Tx) error) (e
 }
 
 // createBuckets puts what every database has into an empty one.
-func createBuckets(b *bbolt.Tx, format uint32) error {
-	names := store.FirstTables
-	if format >= 2 {
-		names = slices.Concat(names, store.TypeTables)
-	}
-	for _, name := range names {
+func createBuckets(b *bbolt.Tx) error {
+	for _, name := range store.FirstTables {
 		if _, err := b.CreateBucket([]byte(name)); err != nil {
 			return err
 		}
 	}
 	meta := b.Bucket(disk.BucketMeta)
-	if err := meta.Put(disk.KeyFormat, disk.EncodeFormat(format)); err != nil {
+	if err := meta.Put(disk.KeyFormat, disk.EncodeFormat(disk.FormatVersion)); err != nil {
 		return err
 	}
 	return meta.Put(disk.KeyState, new(disk.State).Encode())

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"go.etcd.io/bbolt"
+
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 	"thread/lock"
@@ -22,7 +24,7 @@ import (
 // has its name, and the file as long as when it was mapped; otherwise it opens
 // the database as any other call. Nothing of the file's is remembered for readers: each
 // transaction of bbolt begins at the meta pages, in memory that the kernel shares with
-// whoever writes the file. A writer remembers the list of free pages, and so goes on
+// the process that writes the file. A writer remembers the list of free pages, and so continues
 // only from the very meta pages, length and times that it left.
 //
 // Whatever went wrong in a call ends with its database closed.
@@ -36,7 +38,7 @@ const maxKeptReaders = 4
 const gateEvery = time.Millisecond
 
 // keeper holds what a store keeps open. It does not know the store, so that a store that
-// nobody has any more can be collected, and what it kept closed.
+// no caller has any more can be collected, and what it kept closed.
 type keeper struct {
 	mu      sync.Mutex
 	closed  bool
@@ -108,7 +110,7 @@ func (p *keeper) close() {
 	p.readers, p.writer = nil, nil
 }
 
-// keptOrOpen is openNow for a database that is kept afterwards. It goes on with k, which
+// keptOrOpen is openNow for a database that is kept afterwards. It continues with k, which
 // may be nil, if that can be done.
 func (t *Store) keptOrOpen(ctx context.Context, k *keptDatabase, m lock.Mode, bytes int) (*keptDatabase, error) {
 	var gate *lock.File
@@ -116,6 +118,9 @@ func (t *Store) keptOrOpen(ctx context.Context, k *keptDatabase, m lock.Mode, by
 		usable, err := bytes < mapAheadBytes, error(nil) // else it is mapped again, with more space
 		if usable {
 			usable, err = t.relock(ctx, k, m)
+		}
+		if usable && err == nil && m == lock.Exclusive {
+			err = k.guard(k.resettle)
 		}
 		if usable && err == nil {
 			return k, nil
@@ -179,7 +184,7 @@ func closeGate(gate *lock.File) {
 	}
 }
 
-// relock takes the lock of a kept database and reports whether it can go on from where
+// relock takes the lock of a kept database and reports whether it can continue from where
 // it was left.
 func (t *Store) relock(ctx context.Context, k *keptDatabase, m lock.Mode) (usable bool, err error) {
 	err = lock.TryFile(k.file, m)
@@ -201,6 +206,11 @@ func (t *Store) unchanged(k *keptDatabase, m lock.Mode) (usable bool, err error)
 	named, err := os.Lstat(t.Path(DatabaseName))
 	if err != nil || !os.SameFile(named, info) || info.Size() != k.info.Size() {
 		return false, nil // what is wrong there is said when it is opened
+	}
+	if k.journal != nil {
+		if same, err := lock.Names(t.Path(JournalName), k.journal.File()); !same || err != nil {
+			return false, nil
+		}
 	}
 	if t.CheckFile != nil {
 		if err := t.CheckFile(info); err != nil {
@@ -224,6 +234,22 @@ func (t *Store) unchanged(k *keptDatabase, m lock.Mode) (usable bool, err error)
 	return true, nil
 }
 
+// resettle reads what others have appended to the journal since, and settles it.
+func (k *keptDatabase) resettle() error {
+	if k.journal == nil {
+		return nil
+	}
+	was, _ := k.journal.Position()
+	if err := k.View(func(b *bbolt.Tx) error { _, err := k.overlay(b); return err }); err != nil {
+		return err
+	}
+	if now, _ := k.journal.Position(); now == was {
+		return nil
+	}
+	k.synced, k.marked = false, false
+	return k.settle(k.markPath)
+}
+
 // readMetas returns the meta pages as they are mapped.
 func (k *keptDatabase) readMetas() (metas [2][disk.MetaBytes]byte) {
 	info := k.Info()
@@ -239,6 +265,7 @@ func (k *keptDatabase) readMetas() (metas [2][disk.MetaBytes]byte) {
 // keep gives the lock of a database back after a call that went well, and keeps it.
 func (t *Store) keep(k *keptDatabase, m lock.Mode) {
 	var err error
+	k.leaveMark()
 	if m == lock.Exclusive || k.info == nil {
 		if k.info, err = k.file.Stat(); err == nil {
 			err = Guard(func() error { k.metas = k.readMetas(); return nil })
@@ -316,7 +343,7 @@ func (t *Store) writer(ctx context.Context, bytes int) (db *database, end func(s
 		return nil, nil, err
 	}
 	return k.database, func(sound bool) {
-		if sound {
+		if sound && k.synced {
 			t.keep(k, lock.Exclusive)
 		} else {
 			k.close()

@@ -49,7 +49,8 @@ func TestKeepOpenModel(t *testing.T) {
 			head    int64
 		}
 		is, saved := state{records: map[string]string{}}, state{}
-		var bytes []byte // of the file when it was saved
+		files := []string{file, filepath.Join(dir, bolt.JournalName)}
+		var bytes [2][]byte // of the files when they were saved
 		// put changes both, unless it is to fail.
 		put := func(th *engine.Thread, size int, fail error) error {
 			next := maps.Clone(is.records)
@@ -108,21 +109,30 @@ func TestKeepOpenModel(t *testing.T) {
 			"compact":    func(t *rapid.T) { _, err := one().Compact(ctx); must(t, err) },
 			"delete run": func(t *rapid.T) { must(t, os.RemoveAll(filepath.Join(dir, "run"))) },
 			"save": func(t *rapid.T) {
-				bytes, err = os.ReadFile(file)
-				must(t, err)
+				for i, name := range files {
+					if bytes[i], err = os.ReadFile(name); errors.Is(err, os.ErrNotExist) {
+						bytes[i] = nil
+						continue
+					}
+					must(t, err)
+				}
 				saved = is
 			},
 			"restore": func(t *rapid.T) { // in place, as cp does
-				if bytes != nil {
-					must(t, os.WriteFile(file, bytes, 0o600))
-					is = saved
+				for i, name := range files {
+					if bytes[i] != nil {
+						must(t, os.WriteFile(name, bytes[i], 0o600))
+						is = saved
+					}
 				}
 			},
 			"replace": func(t *rapid.T) { // as mv does
-				if bytes != nil {
-					must(t, os.WriteFile(file+".new", bytes, 0o600))
-					must(t, os.Rename(file+".new", file))
-					is = saved
+				for i, name := range files {
+					if bytes[i] != nil {
+						must(t, os.WriteFile(name+".new", bytes[i], 0o600))
+						must(t, os.Rename(name+".new", name))
+						is = saved
+					}
 				}
 			},
 			"": func(t *rapid.T) {
@@ -193,14 +203,14 @@ func use(t *testing.T, dir string) *engine.Thread {
 }
 
 // TestKeepOpenLocksNothing: between calls nothing is locked, and after Close, or when
-// nobody has the handle any more, nothing is open.
+// no caller has the handle any more, nothing is open.
 func TestKeepOpenLocksNothing(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := engine.Init(dir); err != nil {
 		t.Fatal(err)
 	}
 	th := use(t, dir)
-	if n := opened(t, dir); n != 3 { // for a reader, with the gate, and for a writer
+	if n := opened(t, dir); n != 5 { // for a reader, with the gate, and for a writer, each with the journal
 		t.Errorf("%d files are open", n)
 	}
 	for _, name := range []string{bolt.DatabaseName, "run/.gate"} {
@@ -220,7 +230,7 @@ func TestKeepOpenLocksNothing(t *testing.T) {
 
 	use(t, dir) // and let go
 	for range 1000 {
-		runtime.GC() // cleanups run on a goroutine of their own
+		runtime.GC() // cleanups run on a separate goroutine
 		if opened(t, dir) == 0 {
 			return
 		}

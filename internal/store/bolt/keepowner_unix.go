@@ -11,7 +11,7 @@ import (
 )
 
 // keepOwner gives f, which replaces a file, the owner, the group and the mode of that one:
-// who could use the thread goes on to. Only root can give a file to another account. A
+// who could use the thread continues to. Only root can give a file to another account. A
 // group that may do nothing with the file need not be kept.
 func keepOwner(f *os.File, replaced os.FileInfo) error {
 	info, err := f.Stat()

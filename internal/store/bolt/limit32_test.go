@@ -40,7 +40,7 @@ func TestLimitOf32Bit(t *testing.T) {
 	// bbolt asks for growBytes more than it needs. Into what is left go a part of a long
 	// batch, and not a large event.
 	setPages(t, path, (most-bolt.GrowBytes)/disk.PageBytes-300)
-	if err := os.Truncate(path, most); err != nil { // without a block of its own on disk
+	if err := os.Truncate(path, most); err != nil { // without a separate block on disk
 		t.Fatal(err)
 	}
 
@@ -58,7 +58,7 @@ func TestLimitOf32Bit(t *testing.T) {
 		t.Errorf("events.jsonl has %d lines: %v", strings.Count(string(lines), "\n"), err)
 	}
 
-	// Pages that are free are still given out, so that the consumer can go on.
+	// Pages that are free are still given out, so that the consumer can continue.
 	if err := th.Ack(ctx, "c", 1); err != nil {
 		t.Errorf("an ack in a full database: %v", err)
 	}
@@ -92,7 +92,7 @@ func TestLimitOf32Bit(t *testing.T) {
 	}
 }
 
-// setPages writes into both meta pages that so many pages are in use.
+// setPages writes into both meta pages that that many pages are in use.
 func setPages(t *testing.T, path string, pages uint64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -11,7 +11,7 @@ import (
 	"thread/lock"
 )
 
-// ViewLines runs fn under the shared lock of the database: nobody appends to
+// ViewLines runs fn under the shared lock of the database: no process appends to
 // events.jsonl meanwhile.
 func (t *Store) ViewLines(ctx context.Context, fn func(st disk.State, start disk.LogStart) error) error {
 	return t.read(ctx, func(tx *Tx) error {
@@ -39,10 +39,11 @@ func (t *Store) LockLines(ctx context.Context, fn func() error) error {
 func (t *Store) ReplaceLines(ctx context.Context, fn func(tx store.Tx) (jsonlog.Position, error)) error {
 	return t.writeAlone(ctx, func(tx *Tx) error {
 		log, err := fn(tx)
-		if err == nil {
-			tx.st.Log, tx.changed = log, true
+		if err != nil {
+			return err
 		}
-		return err
+		tx.st.Log, tx.changed = log, true
+		return nil
 	})
 }
 
@@ -51,7 +52,7 @@ func (t *Store) SetLogStart(ctx context.Context, s disk.LogStart) error {
 	return t.writeAlone(ctx, func(tx *Tx) error { return index.Put(tx.meta, disk.KeyLines, s.Encode()) })
 }
 
-// writeAlone runs fn in a write transaction of its own, without the thread's logic and
+// writeAlone runs fn in a separate write transaction, without the thread's logic and
 // the queue of writes, and commits unless fn returns an error.
 func (t *Store) writeAlone(ctx context.Context, fn func(tx *Tx) error) error {
 	db, err := t.open(ctx, lock.Exclusive)
@@ -63,15 +64,11 @@ func (t *Store) writeAlone(ctx context.Context, fn func(tx *Tx) error) error {
 		if err := t.clearBeyondHead(db); err != nil {
 			return err
 		}
-		b, err := db.Begin(true)
+		tx, err := t.beginWrite(db, true)
 		if err != nil {
 			return err
 		}
-		defer b.Rollback()
-		tx, err := newTx(t, b)
-		if err != nil {
-			return err
-		}
+		defer tx.b.Rollback()
 		if err := fn(tx); err != nil {
 			return err
 		}
@@ -85,6 +82,9 @@ func (t *Store) writeAlone(ctx context.Context, fn func(tx *Tx) error) error {
 func (t *Store) LockForReading(ctx context.Context) (*os.File, error) {
 	if t.isClosed() {
 		return nil, store.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	ctx, cancel := t.limit(ctx)
 	defer cancel()

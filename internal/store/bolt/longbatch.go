@@ -74,16 +74,12 @@ func (t *Store) pushLongBatch(ctx context.Context, sp *spool) (store.Batch, erro
 
 // step stores the next drafts in one transaction.
 func (l *longBatch) step(db *database) error {
-	b, err := db.Begin(true)
-	if err != nil {
-		return err
-	}
-	defer b.Rollback()
 	t := l.t
-	tx, err := newTx(t, b)
+	tx, err := t.beginWrite(db, true)
 	if err != nil {
 		return err
 	}
+	defer tx.b.Rollback()
 	if l.st == nil {
 		if tx.st.LastID > math.MaxInt64-l.left {
 			return store.ErrIDsExhausted
@@ -158,7 +154,7 @@ func (l *longLines) write(t *Store, db *bbolt.DB, first int64) error {
 		return l.err
 	}
 	return db.View(func(b *bbolt.Tx) error {
-		tx, err := newTx(t, b)
+		tx, err := newTx(t, b, nil)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"runtime/debug"
 
 	"go.etcd.io/bbolt"
@@ -29,14 +28,24 @@ type database struct {
 	*bbolt.DB
 	file *os.File // bbolt's
 
+	Journal
+
 	// A panic came out of bbolt, as damage makes it. It may have left bbolt's own
 	// locks held, so that its Close would wait for ever.
 	broken bool
+
+	// Of a writer; see synced.go.
+	markPath string
+	mark     *os.File // open from settle to leaveMark, or nil
+	synced   bool     // The newest transaction is on the disk.
+	marked   bool     // The mark vouches for it.
 }
 
 // Close closes the database, and of one that is broken the file, which gives the lock
 // back; its mapping stays until the process ends.
 func (db *database) Close() error {
+	db.leaveMark()
+	defer db.Journal.Close()
 	if db.broken {
 		return errors.Join(lock.Unlock(db.file), db.file.Close()) // the mapping would keep the lock
 	}
@@ -80,9 +89,9 @@ func (t *Store) open(ctx context.Context, m lock.Mode) (*database, error) {
 	return t.openNow(ctx, m, 0)
 }
 
-// openNow is open without the gate. The caller is about to write so many bytes.
+// openNow is open without the gate. The caller is about to write that many bytes.
 func (t *Store) openNow(ctx context.Context, m lock.Mode, bytes int) (*database, error) {
-	db := &database{}
+	db := &database{Journal: Journal{check: t.CheckFile}}
 	var lockFile func(flag int) (*os.File, error) // until it is open: bbolt keeps its options
 	opts := bbolt.Options{
 		ReadOnly:     m == lock.Shared,
@@ -111,15 +120,26 @@ func (t *Store) openNow(ctx context.Context, m lock.Mode, bytes int) (*database,
 	}
 	lockFile = nil // a database that is kept must not know the store
 	db.AllocSize = growBytes
+	if m == lock.Exclusive {
+		if err := db.guard(func() error {
+			if err := db.View(func(b *bbolt.Tx) error { _, err := db.overlay(b); return err }); err != nil {
+				return err
+			}
+			return db.settle(t.markPath())
+		}); err != nil {
+			db.Close()
+			return nil, err
+		}
+	}
 	return db, nil
 }
 
-// mapSize returns how much of events.db is to be mapped before so many bytes are
+// mapSize returns how much of events.db is to be mapped before that many bytes are
 // written: when the file outgrows what is mapped, bbolt copies all that the
 // transaction has put, and does so each time. 0 leaves it to bbolt.
 func (t *Store) mapSize(bytes int) int {
-	if bytes < mapAheadBytes || runtime.GOOS == "windows" || disk.MaxDatabaseBytes != 0 {
-		return 0 // Windows makes the file as large as the map, and it does not fit into 32 bits
+	if bytes < mapAheadBytes || disk.MaxDatabaseBytes != 0 {
+		return 0 // the map does not fit into 32 bits
 	}
 	info, err := os.Stat(t.Path(DatabaseName))
 	if err != nil {
@@ -183,7 +203,14 @@ func (t *Store) viewOpen(db *database, fn func(tx *Tx) error) error {
 			return err
 		}
 		defer b.Rollback()
-		tx, err := newTx(t, b)
+		over, err := db.overlay(b)
+		if err != nil {
+			return err
+		}
+		if over.Empty() {
+			over = nil
+		}
+		tx, err := newTx(t, b, over)
 		if err != nil {
 			return err
 		}

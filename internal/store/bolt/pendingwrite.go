@@ -57,7 +57,7 @@ const (
 	stateUnknown = 'u' // the commit failed, and how much of it is on the disk is unknown
 
 	// maxPendingBytes bounds one pending write, maxPending how many one transaction
-	// takes: a push beside many others must not wait for megabytes of theirs.
+	// takes: a push next to many others must not wait for megabytes of theirs.
 	maxPendingBytes = 64 << 10
 	maxPending      = 256
 )
@@ -134,7 +134,7 @@ func (o *pendingWrite) state() byte {
 	return b[0]
 }
 
-// pendingWrites are those of other processes, as seen under the database's lock.
+// pendingWrites are the writes of other processes, as seen under the database's lock.
 type pendingWrites struct {
 	taken   []takenWrite
 	waiting map[string]bool // tokens taken earlier, whose owners are still there, or may be
@@ -226,16 +226,19 @@ func readPending(f *os.File) ([]event.Draft, error) {
 		return nil, errors.Join(err, io.ErrUnexpectedEOF)
 	}
 	drafts, err := decodeDrafts(string(b[1:]))
-	for i := range drafts {
-		if err == nil {
-			err = drafts[i].Validate()
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
+	for i := range drafts {
+		if err := drafts[i].Validate(); err != nil {
+			return nil, err
+		}
+	}
 	return drafts, nil
 }
+
+// errUnsettled is returned to a reader where a writer has to settle what is stored first.
+var errUnsettled = errors.New("stored, but perhaps not synced")
 
 // errStored ends a turn whose events were stored by another process.
 var errStored = errors.New("stored by another process")
@@ -248,7 +251,10 @@ func (l *turn) awaitCommit(ctx context.Context) error {
 	if _, err := l.t.gate(ctx, lock.Shared); err != nil || l.pending.state() == stateFree {
 		return err
 	}
-	return l.outcome(ctx)
+	if err := l.outcome(ctx); !errors.Is(err, errUnsettled) {
+		return err
+	}
+	return nil // our own turn settles it
 }
 
 // outcome returns errStored if the pending write was stored, nil if it was not.
@@ -260,7 +266,7 @@ func (l *turn) outcome(ctx context.Context) error {
 	return l.t.view(db, func(tx *Tx) error { return tx.outcome(l.pending, l.group) })
 }
 
-// outcomeTimeout is how long a push whose lock timeout is over goes on waiting for the
+// outcomeTimeout is how long a push whose lock timeout has ended continues waiting for the
 // outcome of a pending write that was taken. If others of its group have longer, all
 // wait as long as those.
 const outcomeTimeout = 500 * time.Millisecond
@@ -308,10 +314,10 @@ func (tx *Tx) outcome(o *pendingWrite, group []*write) error {
 	case stored && state == stateUnknown:
 		return fmt.Errorf("%w: the process that stored it was told of an error", store.ErrUnknownOutcome)
 	case stored && state != stateDurable:
-		if err := tx.b.DB().Sync(); err != nil {
-			return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+		if !tx.Writable() {
+			return errUnsettled
 		}
-		return errStored
+		return errStored // a writer has settled it
 	case stored:
 		return errStored
 	case state == stateFree:

@@ -62,7 +62,7 @@ func (o *meeting) names(ending string) []string {
 	return names
 }
 
-// push starts a push of drafts on a handle of its own and waits until it has
+// push starts a push of drafts on a separate handle and waits until it has
 // left its pending write, or has ended. Without an option, it does not give up however
 // busy the host is.
 func (o *meeting) push(opts []engine.Option, drafts ...event.Draft) {
@@ -188,7 +188,7 @@ func TestPendingWritesWithKeys(t *testing.T) {
 	}
 }
 
-// TestPendingWriteWithdrawn: a push that may not wait any more stores nothing, if nobody
+// TestPendingWriteWithdrawn: a push that may not wait any more stores nothing, if no process
 // has taken it.
 func TestPendingWriteWithdrawn(t *testing.T) {
 	o := startMeeting(t)
@@ -280,7 +280,7 @@ func TestRunIsDeletedUnderPendingWrites(t *testing.T) {
 	}
 }
 
-// TestTakenWriteCannotBeOpened: for want of descriptors or of the right to, nobody
+// TestTakenWriteCannotBeOpened: for want of descriptors or of the right to, no process
 // knows whether its owner still waits, so its receipt stays.
 func TestTakenWriteCannotBeOpened(t *testing.T) {
 	o := startMeeting(t)
@@ -346,7 +346,7 @@ func TestStrangePendingWrites(t *testing.T) {
 		held = append(held, f)
 	}
 	os.WriteFile(filepath.Join(dir, "something else"), content, 0o600)
-	os.WriteFile(name(100), content, 0o600) // nobody's: its process was killed
+	os.WriteFile(name(100), content, 0o600) // left over: its process was killed
 	os.Symlink(good, name(101))
 	os.Mkdir(name(102), 0o700)
 	o.gate.Close()

@@ -148,10 +148,10 @@ func (s *search) askSources(most int64) error {
 	if errors.Is(err, errMany) {
 		return nil
 	}
-	if err == nil {
-		err = s.askOnly(ids)
+	if err != nil {
+		return err
 	}
-	return err
+	return s.askOnly(ids)
 }
 
 // askOnly asks about the series with these ids and rules out all others.
@@ -184,7 +184,7 @@ func (s *search) types() (*typeAnswers, error) {
 		return s.ofTypes, nil
 	}
 	s.ofTypes = new(typeAnswers)
-	if !s.ByType || !s.tx.dict().HasTypes() {
+	if !s.ByType {
 		return s.ofTypes, nil
 	}
 	t := typeAnswers{known: true, none: true}

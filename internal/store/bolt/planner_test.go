@@ -24,8 +24,8 @@ func plannerFilters() int {
 	return 50
 }
 
-// longThread is a thread of so many blocks and series that a search asks about all
-// series at once, beside its events as rows.
+// longThread is a thread of that many blocks and series that a search asks about all
+// series at once, next to its events as rows.
 type longThread struct {
 	t    *engine.Thread
 	rows []filter.Row

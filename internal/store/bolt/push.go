@@ -73,13 +73,13 @@ func (t *Store) PushAll(ctx context.Context, ds iter.Seq2[event.Draft, error]) (
 	var few []event.Draft // until the sequence turns out to be long
 	size := 0
 	for d, err := range ds {
-		if err == nil {
-			err = d.Validate()
-		}
-		if err == nil {
-			err = context.Cause(ctx)
-		}
 		if err != nil {
+			return store.Batch{}, err
+		}
+		if err := d.Validate(); err != nil {
+			return store.Batch{}, err
+		}
+		if err := context.Cause(ctx); err != nil {
 			return store.Batch{}, err
 		}
 		if len(few) == t.MaxGroup || len(few) > 0 && size+len(d.Content) > maxGroupBytes {

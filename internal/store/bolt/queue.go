@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"thread/event"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
@@ -18,7 +20,7 @@ import (
 // function to run. Exactly one goroutine, the leader, has the database; when it
 // is done it makes the first of those who came meanwhile the next leader. A
 // leader takes all pushes at the head of the queue into its own transaction, so
-// that they share its two syncs, and those of other processes that wait (pendingwrite.go).
+// that they share its two syncs, and the syncs of other processes that wait (pendingwrite.go).
 //
 // The end of a context ends the call that it was given to, and no other: until a
 // transaction has begun, the call leaves the queue or its group, and the rest of
@@ -29,7 +31,7 @@ type write struct {
 	fn     func(s store.Session) error
 
 	ctx   context.Context
-	until time.Time     // when the wait is over; zero before the first turn that waits for it
+	until time.Time     // when the wait has ended; zero before the first turn that waits for it
 	turn  *turn         // that has taken it out of the queue, or nil
 	lead  chan struct{} // closed: you are the leader
 	done  chan struct{} // closed: the fields below are set
@@ -152,7 +154,7 @@ func (t *Store) takeTurn(first *write) (over bool) {
 	return true
 }
 
-// letGo gives those of the group whose context has ended the cause of that as
+// letGo gives the pushes of the group whose context has ended the cause of that as
 // their error, and reports whether there was one, and others are left over. Nothing
 // was stored.
 func (l *turn) letGo() bool {
@@ -168,7 +170,7 @@ func (l *turn) letGo() bool {
 	return ended && others
 }
 
-// giveBack puts those of the group that have no error back to the head of the
+// giveBack puts the pushes of the group that have no error back to the head of the
 // queue. They have waited as long as this turn has.
 func (l *turn) giveBack() {
 	l.t.mu.Lock()
@@ -201,7 +203,7 @@ func (l *turn) end() {
 }
 
 // take takes the first request out of the queue, and as many pushes behind it as
-// go into one transaction, but at most so many in all.
+// go into one transaction, but at most that many in all.
 func (l *turn) take(most int) {
 	l.t.mu.Lock()
 	defer l.t.mu.Unlock()
@@ -285,7 +287,7 @@ func (l *turn) store(tx *Tx, s store.Session) error {
 	return tx.pushGroup(s, l.group, &l.others)
 }
 
-// pushGroup stores the drafts of group, and with them those of the other
+// pushGroup stores the drafts of group, and with them the drafts of the other
 // processes that wait.
 func (tx *Tx) pushGroup(s store.Session, group []*write, others *pendingWrites) (err error) {
 	createdAt := event.FormatTime(tx.t.Now())
@@ -313,7 +315,7 @@ func (tx *Tx) pushGroup(s store.Session, group []*write, others *pendingWrites) 
 // durable transaction. Events that fn pushes are appended to events.jsonl after
 // the commit, under the same lock; when that fails the events are stored all the
 // same, ended is told, and the next write heals the file. It waits at the gate
-// unless it was given it, and lets go of it after locked. Fn pushes some so many
+// unless it was given it, and lets go of it after locked. Fn pushes some that many
 // bytes of content.
 func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func(), fn func(tx *Tx, s store.Session) error, ended func(err, warning error)) (err error) {
 	tell := func() {}
@@ -338,15 +340,11 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 		if err := t.clearBeyondHead(db); err != nil {
 			return err
 		}
-		b, err := db.Begin(true)
+		tx, err := t.beginWrite(db, bytes > directBytes)
 		if err != nil {
 			return err
 		}
-		defer b.Rollback()
-		tx, err := newTx(t, b)
-		if err != nil {
-			return err
-		}
+		defer tx.b.Rollback()
 		log := lines{t: t, tx: tx}
 		defer log.close()
 		tx.pushed = log.add
@@ -386,8 +384,19 @@ func (tx *Tx) commit(db *database, last bool) error {
 	if err := tx.saveState(); err != nil {
 		return err
 	}
-	id := uint64(tx.b.ID())
-	if err := tx.b.Commit(); err != nil {
+	if tx.over != nil {
+		return tx.journalled(db)
+	}
+	return commitPages(db, tx.b, last)
+}
+
+// directBytes is the length of a content from which on a push goes to events.db at once.
+const directBytes = 32 << 10
+
+// commitPages commits a transaction of bbolt.
+func commitPages(db *database, b *bbolt.Tx, last bool) error {
+	id := uint64(b.ID())
+	if err := db.commit(b); err != nil {
 		// bbolt syncs the pages, then writes and syncs the meta page. Once that
 		// page is written, readers see the change, synced or not.
 		if at := disk.Committed(db.file); last && (at == 0 || at >= id) {

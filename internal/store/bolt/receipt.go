@@ -19,7 +19,7 @@ import (
 //	crc        4
 
 // storePending stores the drafts of the pending writes that were taken, with a receipt
-// for each, and drops the receipts that nobody waits for.
+// for each, and drops the receipts that no process waits for.
 func (tx *Tx) storePending(s store.Session, others *pendingWrites, createdAt string) error {
 	if others.all {
 		if err := tx.dropReceipts(others.waiting); err != nil {
@@ -67,12 +67,10 @@ func (tx *Tx) dropReceipts(waiting map[string]bool) error {
 		}
 		return true, nil
 	})
-	for _, k := range over {
-		if err == nil {
-			err = index.Delete(receipts, k)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return index.DeleteAll(receipts, over)
 }
 
 // receipt fills in the events of group, if there is a receipt for token.

@@ -11,6 +11,9 @@ import (
 // clearBeyondHead removes what a long batch left above head that did not come to
 // its end. It runs under the exclusive lock, before anything is written.
 func (t *Store) clearBeyondHead(db *database) error {
+	if !db.over.Empty() {
+		return nil // it was done before the first record
+	}
 	for {
 		more, err := t.clearSome(db)
 		if err != nil || !more {
@@ -25,7 +28,7 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 		return false, err
 	}
 	defer b.Rollback()
-	tx, err := newTx(t, b)
+	tx, err := newTx(t, b, nil)
 	if err != nil {
 		return false, err
 	}
@@ -64,13 +67,13 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		return true, b.Commit()
+		return true, db.commit(b)
 	}
 	if more, err := tx.dropPiecesAfter(tx.st.Head); err != nil || more {
 		if err != nil {
 			return false, err
 		}
-		return true, b.Commit()
+		return true, db.commit(b)
 	}
 	if across != nil {
 		if err := events.Put(across, cut); err != nil {
@@ -89,13 +92,13 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 			return false, err
 		}
 	}
-	return true, b.Commit()
+	return true, db.commit(b)
 }
 
 // acrossHead returns the group with events on both sides of head, if there is one,
 // and what is left of it without those above.
 func (tx *Tx) acrossHead() (key, cut []byte, err error) {
-	if tx.format == 1 || tx.st.Head == 0 {
+	if tx.st.Head == 0 {
 		return nil, nil, nil
 	}
 	events, err := tx.eventBucket()
@@ -130,7 +133,7 @@ func (tx *Tx) acrossHead() (key, cut []byte, err error) {
 // dropPiecesAfter removes pieces of events above head, as many as go into one
 // transaction.
 func (tx *Tx) dropPiecesAfter(head int64) (more bool, err error) {
-	b, err := index.Bucket(tx.b, disk.BucketPieces)
+	b, err := tx.bucket(disk.BucketPieces)
 	if b == nil || err != nil {
 		return false, err
 	}
@@ -139,10 +142,8 @@ func (tx *Tx) dropPiecesAfter(head int64) (more bool, err error) {
 		junk = append(junk, bytes.Clone(k))
 		return len(junk) < tx.t.MaxGroup, nil
 	})
-	for _, k := range junk {
-		if err == nil {
-			err = index.Delete(b, k)
-		}
+	if err != nil {
+		return false, err
 	}
-	return len(junk) == tx.t.MaxGroup, err
+	return len(junk) == tx.t.MaxGroup, index.DeleteAll(b, junk)
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"thread/event"
+	"thread/index"
 	"thread/internal/durable"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
@@ -20,7 +21,7 @@ import (
 )
 
 // Restore builds a thread out of events that have ids and times already, in
-// bounded memory and beside the directory's present database: nothing of it is
+// bounded memory and next to the directory's present database: nothing of it is
 // visible before Publish. It is used by one goroutine, in this order: Event,
 // Subscription, Progress and Extra in any order, then Finish, Publish, and in any
 // case Close.
@@ -91,7 +92,7 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 			return r, err
 		}
 	}
-	if err := createDatabase(r.tmp, disk.FormatVersion, nil); err != nil {
+	if err := createDatabase(r.tmp, nil); err != nil {
 		return r, err
 	}
 	// Nothing is synced before all is there.
@@ -105,7 +106,7 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 	return r, r.begin()
 }
 
-// missing returns dir and those of its parents that do not exist, the outermost
+// missing returns dir and its parents that do not exist, the outermost
 // first.
 func missing(dir string) (dirs []string) {
 	for ; ; dir = filepath.Dir(dir) {
@@ -122,7 +123,7 @@ func (r *Restore) begin() error {
 	if err != nil {
 		return err
 	}
-	tx, err := newTx(r.t, b)
+	tx, err := newTx(r.t, b, nil)
 	if err != nil {
 		b.Rollback()
 		return err
@@ -152,10 +153,10 @@ func (r *Restore) wrote(bytes int) error {
 
 func (r *Restore) commit() error {
 	err := r.tx.saveState()
-	if err == nil {
-		err = r.tx.b.Commit()
-	}
 	if err != nil {
+		return err
+	}
+	if err = r.tx.b.Commit(); err != nil {
 		return err
 	}
 	if disk.MaxDatabaseBytes != 0 {
@@ -230,15 +231,17 @@ func (r *Restore) Progress(consumer string, p store.ProgressRecord) error {
 }
 
 // Extra stores an entry of a bucket that Snapshot carried.
-func (r *Restore) Extra(x Extra) error {
+func (r *Restore) Extra(x store.Extra) error {
 	if len(x.Bucket) == 0 {
 		return store.Invalidf("an entry without a bucket")
 	}
 	b, err := r.tx.extraBucket(x.Bucket[0])
 	for _, name := range x.Bucket[min(1, len(x.Bucket)):] {
-		if err == nil {
-			b, err = b.CreateBucketIfNotExists([]byte(name))
+		if err != nil {
+			return err
 		}
+		in, cerr := b.Stored().CreateBucketIfNotExists([]byte(name))
+		b, err = index.Wrap(in), cerr
 	}
 	if err != nil {
 		return err
@@ -255,7 +258,7 @@ func (r *Restore) Head() int64 { return r.tx.st.Head }
 // Finish makes the database durable under its temporary name. The next id is
 // lastID + 1, or follows the newest event if that is above; pruned is how many
 // events were stored once and are not here any more. The newest 10,000 events are written
-// to events.jsonl unless there is such a file.
+// to events.jsonl unless there is that file.
 func (r *Restore) Finish(lastID, pruned int64) error {
 	if pruned < 0 {
 		return store.Invalidf("a negative number of pruned events")
@@ -293,9 +296,10 @@ func (r *Restore) writeLines() error {
 		return r.startLines(disk.LogStart{From: r.Head() + 1, Skip: info.Size()})
 	}
 	after, err := r.tx.BeforeNewest(jsonlog.MaxLines)
-	if err == nil {
-		err = r.startLines(disk.LogStart{From: after + 1})
+	if err != nil {
+		return err
 	}
+	err = r.startLines(disk.LogStart{From: after + 1})
 	if err != nil {
 		return err
 	}
@@ -377,8 +381,7 @@ func (r *Restore) Close() error {
 	}
 	if r.held != nil {
 		for _, name := range []string{r.tmp, r.linesName()} {
-			// After Publish there is nothing of these, and nothing to fail.
-			if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) && !r.published {
+			if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 				errs = append(errs, err)
 			}
 		}
@@ -388,8 +391,11 @@ func (r *Restore) Close() error {
 		errs = append(errs, r.held.Close())
 		r.held = nil
 	}
+	if r.published { // durably, whatever becomes of the lock
+		return nil
+	}
 	for i := len(r.made) - 1; i >= 0; i-- {
-		os.Remove(r.made[i]) // a directory that somebody else uses by now stays
+		os.Remove(r.made[i]) // a directory that another process uses by now stays
 	}
 	r.made = nil
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"math"
 	"time"
 
 	"thread/event"
@@ -58,7 +59,7 @@ func (tx *Tx) scan(q *store.Scan) *search {
 		tx.readAhead()
 	}
 	s := tx.search(q.Selection)
-	if q.Long && !tx.b.Writable() { // what it finds is visible, and stays
+	if q.Long && !tx.Writable() { // what it finds is visible, and stays
 		if s.known == nil {
 			s.known = new(index.Known)
 		}
@@ -119,7 +120,7 @@ type arena struct {
 	size int // of all copies
 }
 
-// take returns the content of r, copied unless it has memory of its own.
+// take returns the content of r, copied unless it has separate memory.
 func (a *arena) take(r *disk.Record) string {
 	if r.Pieces {
 		a.size += len(r.Content)
@@ -138,4 +139,20 @@ func (a *arena) copy(b []byte) string {
 	a.free = append(a.free, b...)
 	a.size += len(b)
 	return Text(a.free[start:])
+}
+
+// ScanNumbers implements store.Numbered.
+func (tx *Tx) ScanNumbers(q store.Scan, fn func(number uint32) error) (pos int64, err error) {
+	return tx.scan(&q).run(q.After, q.Upto, func(h *hit) (bool, error) { return true, fn(h.series) })
+}
+
+// SeriesFrom implements store.Numbered.
+func (tx *Tx) SeriesFrom(number uint32, fn func(number uint32, source, typ string, subtype *string) (more bool, err error)) error {
+	return tx.dict().Each(number, math.MaxUint32, func(id uint32, v *index.SeriesView) (bool, error) {
+		var subtype *string
+		if v.HasSubtype {
+			subtype = &v.Subtype
+		}
+		return fn(id, v.Source, v.Type, subtype)
+	})
 }

@@ -134,11 +134,11 @@ func (s *search) run(after, upto int64, fn func(h *hit) (more bool, err error)) 
 	return end, nil
 }
 
-// WriterCheckTime is how long a run goes on before it looks for a waiting writer,
+// WriterCheckTime is how long a run continues before it looks for a waiting writer,
 // which takes some 5 µs.
 const WriterCheckTime = 200 * time.Microsecond
 
-// yields reports whether the slice is over.
+// yields reports whether the slice has ended.
 func (s *search) yields() bool {
 	if s.deadline.IsZero() {
 		return false

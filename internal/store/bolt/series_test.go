@@ -17,14 +17,13 @@ import (
 	"thread/internal/store/bolt/disk"
 )
 
-// crowd is a thread with thousands of distinct series, beside its events as rows.
+// crowd is a thread with thousands of distinct series, next to its events as rows.
 type crowd struct {
 	longThread
-	version uint32
-	next    int // the number of the next source that was never there
+	next int // the number of the next source that was never there
 }
 
-// sources are of many senders, each with a message of its own; some come again.
+// sources are of many senders, each with a separate message; some are redelivered.
 func (c *crowd) draft() event.Draft {
 	n := c.next
 	if c.rand.IntN(4) == 0 && n > 0 {
@@ -73,10 +72,10 @@ func (c *crowd) add(e *event.Event) {
 	c.rows = append(c.rows, row)
 }
 
-func newCrowd(t *testing.T, version uint32) *crowd {
-	c := &crowd{version: version}
-	c.rand = rand.New(rand.NewPCG(5, uint64(version)))
-	c.t = initFormat(t, version)
+func newCrowd(t *testing.T) *crowd {
+	c := new(crowd)
+	c.t = initThread(t)
+	c.rand = rand.New(rand.NewPCG(5, disk.FormatVersion))
 	dirOf(c.t).MaxGroup = 700 // so that long batches take several transactions
 	return c
 }
@@ -181,10 +180,8 @@ func (c *crowd) held(t *testing.T) (held map[string]uint32, last uint32) {
 // evaluation of each event, in a thread whose series are many, dropped with their
 // events, and made again. Series that are kept keep their ids, and no id is given a
 // second time, since readers remember what their filter says of it.
-func TestManySeries(t *testing.T) { eachFormat(t, testManySeries) }
-
-func testManySeries(t *testing.T, version uint32) {
-	c := newCrowd(t, version)
+func TestManySeries(t *testing.T) {
+	c := newCrowd(t)
 	given := map[uint32]string{} // what every id was ever given to
 	remember := func() {
 		t.Helper()
@@ -236,41 +233,16 @@ func testManySeries(t *testing.T, version uint32) {
 			c.compare(t, 0)
 		}
 	}
-	if f := formatOf(t, c.t); f != disk.FormatVersion {
-		t.Errorf("format %d after a prune", f)
-	}
 	c.imported(t)
 	c.grow(t, 100)
 	sound(t, c.t)
 	c.compare(t, 5)
 }
 
-// TestSeriesInFormat1: pushes to a file of format 1 leave no trace of format 2, since
-// an older program may push to it, too.
-func TestSeriesInFormat1(t *testing.T) {
-	c := newCrowd(t, 1)
-	c.grow(t, 2500)
-	c.compare(t, 10)
-	sound(t, c.t)
-	err := view(c.t, func(tx *bolt.Tx) error {
-		if tx.Bolt().Bucket(disk.BucketMeta).Get(disk.KeySeries) != nil || tx.Bolt().Bucket(disk.BucketTypes) != nil || tx.Bolt().Bucket(disk.BucketTypeBlocks) != nil {
-			t.Error("format 1 has counters or types")
-		}
-		n, err := tx.Dictionary().Len()
-		if last, lerr := tx.Dictionary().Last(); n != int64(last) || n == 0 || err != nil || lerr != nil {
-			t.Errorf("%d series up to %d, %v, %v", n, last, err, lerr)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestVerdictsOutliveCompaction searches in slices, with a prune, new series and a
 // compaction between each two: what the search knows of series must stay true.
 func TestVerdictsOutliveCompaction(t *testing.T) {
-	c := newCrowd(t, disk.FormatVersion)
+	c := newCrowd(t)
 	c.grow(t, 4000)
 	f, err := filter.Compile("source LIKE '%:user7' OR type = 'rare'")
 	if err != nil {

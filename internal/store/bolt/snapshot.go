@@ -4,44 +4,18 @@ import (
 	"context"
 	"errors"
 
-	"go.etcd.io/bbolt"
-
 	"thread/index"
 	"thread/internal/store"
 )
 
-// Extra is an entry of a bucket that not every thread has: dead letters, dedupe
-// keys, what other packages of this program keep.
-type Extra struct {
-	Bucket   []string // path of names, from the top
-	Key      []byte   // nil: the entry is the bucket itself, with its Sequence
-	Value    []byte
-	Sequence uint64
-}
+// snapshot is a store.Snapshot that is being made.
+type snapshot struct{ store.Snapshot }
 
-// ConsumerProgress is the progress of one consumer, subscribed or not.
-type ConsumerProgress struct {
-	Consumer string
-	store.ProgressRecord
-}
-
-// Snapshot is all of a thread at one moment, except for its events: those are
-// the ones with ids up to Head, and Thread.Events reads them.
-type Snapshot struct {
-	Head          int64 // the newest id
-	LastID        int64 // the highest id ever given
-	Stored        int64 // events that are here
-	Pruned        int64 // events that were, once
-	Floor         int64 // the id before the oldest event; Head when there is none
-	Subscriptions []store.Subscription
-	Progress      []ConsumerProgress // by consumer, in byte order
-	Extras        []Extra
-}
-
-// TakeSnapshot reads all of the thread except for its events, in one transaction.
-func TakeSnapshot(ctx context.Context, t *Store) (s Snapshot, err error) {
-	err = t.read(ctx, func(tx *Tx) error {
-		s = Snapshot{Head: tx.st.Head, LastID: tx.st.LastID, Stored: tx.st.Stored, Pruned: tx.st.Count - tx.st.Stored}
+// Snapshot implements store.Whole.
+func (t *Store) Snapshot(ctx context.Context) (store.Snapshot, error) {
+	var s snapshot
+	err := t.read(ctx, func(tx *Tx) error {
+		s = snapshot{store.Snapshot{Head: tx.st.Head, LastID: tx.st.LastID, Stored: tx.st.Stored, Pruned: tx.st.Count - tx.st.Stored}}
 		oldest, err := tx.Oldest()
 		if err != nil {
 			return err
@@ -74,46 +48,51 @@ func TakeSnapshot(ctx context.Context, t *Store) (s Snapshot, err error) {
 			if err != nil || len(k) == 0 {
 				return errors.Join(err, store.ErrCorrupt)
 			}
-			s.Progress = append(s.Progress, ConsumerProgress{string(k[1:]), p})
+			s.Progress = append(s.Progress, store.ConsumerProgress{Consumer: string(k[1:]), ProgressRecord: p})
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if err := index.CheckTree(tx.b.Cursor().Bucket()); err != nil {
+		names, err := index.BucketNames(tx.b, tx.over)
+		if err != nil {
 			return err
 		}
-		return tx.b.ForEach(func(name []byte, _ *bbolt.Bucket) error {
-			if b, err := tx.extraBucket(string(name)); err == nil {
-				return s.addExtras([]string{string(name)}, b)
+		for _, name := range names {
+			b, err := tx.extraBucket(name)
+			if err != nil || b == nil {
+				continue
 			}
-			return nil
-		})
+			if err := s.addExtras([]string{name}, b); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	return s, err
+	return s.Snapshot, err
 }
 
 // extraBucket is Bucket for whatever Snapshot and Restore carry as it is.
-func (tx *Tx) extraBucket(name string) (*bbolt.Bucket, error) {
+func (tx *Tx) extraBucket(name string) (*index.Bucket, error) {
 	if name == "" || store.Essential(store.Table(name)) || name == string(store.Checked) || name == string(store.Pieces) {
 		return nil, store.Invalidf("bucket %q is not free", name)
 	}
-	if !tx.b.Writable() {
-		return tx.b.Bucket([]byte(name)), nil
+	if !tx.Writable() {
+		return tx.bucket([]byte(name))
 	}
-	return tx.b.CreateBucketIfNotExists([]byte(name))
+	return index.CreateBucket(tx.b, tx.over, []byte(name))
 }
 
-func (s *Snapshot) addExtras(path []string, b *bbolt.Bucket) error {
+func (s *snapshot) addExtras(path []string, b *index.Bucket) error {
 	if err := index.CheckTree(b); err != nil {
 		return err
 	}
-	s.Extras = append(s.Extras, Extra{Bucket: path, Sequence: b.Sequence()})
+	s.Extras = append(s.Extras, store.Extra{Bucket: path, Sequence: b.Sequence()})
 	return b.ForEach(func(k, v []byte) error {
 		if v == nil {
-			return s.addExtras(append(path[:len(path):len(path)], string(k)), b.Bucket(k))
+			return s.addExtras(append(path[:len(path):len(path)], string(k)), b.Nested(k))
 		}
-		s.Extras = append(s.Extras, Extra{Bucket: path, Key: append([]byte{}, k...), Value: append([]byte{}, v...)})
+		s.Extras = append(s.Extras, store.Extra{Bucket: path, Key: append([]byte{}, k...), Value: append([]byte{}, v...)})
 		return nil
 	})
 }

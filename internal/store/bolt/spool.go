@@ -49,11 +49,11 @@ func (s *spool) add(ds []event.Draft) (err error) {
 // flush writes a part: its length in 8 bytes, and drafts.
 func (s *spool) flush() error {
 	head := binary.LittleEndian.AppendUint64(nil, uint64(len(s.part)))
-	_, err := s.f.Write(head)
-	if err == nil {
-		_, err = s.f.Write(s.part)
+	defer func() { s.part = s.part[:0] }()
+	if _, err := s.f.Write(head); err != nil {
+		return err
 	}
-	s.part = s.part[:0]
+	_, err := s.f.Write(s.part)
 	return err
 }
 
@@ -92,10 +92,11 @@ func (r *spoolReader) next() (d event.Draft, err error) {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	if err == nil {
-		d, r.rest = r.rest[0], r.rest[1:]
+	if err != nil {
+		return d, err
 	}
-	return d, err
+	d, r.rest = r.rest[0], r.rest[1:]
+	return d, nil
 }
 
 // appendDraft appends d in the form that decodeDrafts reads.

@@ -36,7 +36,7 @@ var _ store.Store = (*Store)(nil)
 
 // Options are what a store is opened with. Zero values have defaults.
 type Options struct {
-	// Logic is what runs in the store's own transactions. A store that nobody writes to
+	// Logic is what runs in the store's own transactions. A store that no process writes to
 	// needs none.
 	Logic store.Logic
 	// LockTimeout is how long a call waits for the database before it returns ErrBusy.
@@ -44,7 +44,7 @@ type Options struct {
 	// Now is the clock that stamps events.
 	Now func() time.Time
 	// CheckFile is shown the open events.db before a call uses it, and the call returns
-	// its error. Whoever can write the directory can put another file there at any time;
+	// its error. An account that can write the directory can put another file there at any time;
 	// what was checked by its path may be another one by then.
 	CheckFile func(os.FileInfo) error
 	// AnyMount accepts a directory on a network file system, too.
@@ -101,7 +101,7 @@ func (t *Store) View(ctx context.Context, fn func(tx store.Tx) error) error {
 	return t.read(ctx, func(tx *Tx) error { return fn(tx) })
 }
 
-// Update implements store.Store. A panic of fn goes on to the caller, and
+// Update implements store.Store. A panic of fn continues to the caller, and
 // runtime.Goexit in fn ends the goroutine; nothing is stored then.
 func (t *Store) Update(ctx context.Context, fn func(s store.Session) error) error {
 	return t.write(ctx, &write{fn: fn})

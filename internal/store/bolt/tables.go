@@ -1,9 +1,8 @@
 package bolt
 
 import (
+	"bytes"
 	"slices"
-
-	"go.etcd.io/bbolt"
 
 	"thread/index"
 	"thread/internal/store"
@@ -11,18 +10,18 @@ import (
 
 // table returns the bucket of a table, which may be nil in a read transaction: a table
 // comes with its first use.
-func (tx *Tx) table(t store.Table) (*bbolt.Bucket, error) {
+func (tx *Tx) table(t store.Table) (*index.Bucket, error) {
 	for i := range tx.opened {
 		if tx.opened[i].name == t {
 			return tx.opened[i].Bucket, nil
 		}
 	}
-	open := index.Bucket
+	open := tx.bucket
 	if t == store.Progress || t == store.Subscriptions {
-		open = own
+		open = tx.own
 	}
-	b, err := open(tx.b, []byte(t))
-	if b != nil || err == nil && !tx.b.Writable() { // one that is missing stays so while nobody can make it
+	b, err := open([]byte(t))
+	if b != nil || err == nil && !tx.Writable() { // one that is missing stays so while no process can make it
 		tx.opened = append(tx.opened, openTable{t, b})
 	}
 	return b, err
@@ -31,7 +30,7 @@ func (tx *Tx) table(t store.Table) (*bbolt.Bucket, error) {
 // openTable is a table that a transaction has used; nil in one that reads: there is none.
 type openTable struct {
 	name store.Table
-	*bbolt.Bucket
+	*index.Bucket
 }
 
 // fillOthers is how full a page of a table that is not the engine's own is left when it
@@ -39,15 +38,15 @@ type openTable struct {
 const fillOthers = 0.9
 
 // later is table for one that is about to be written to.
-func (tx *Tx) later(t store.Table) (*bbolt.Bucket, error) {
+func (tx *Tx) later(t store.Table) (*index.Bucket, error) {
 	b, err := tx.table(t)
 	if b == nil && err == nil {
-		b, err = tx.b.CreateBucket([]byte(t))
+		b, err = index.CreateBucket(tx.b, tx.over, []byte(t))
 	}
 	if b != nil && !store.Reserved(t) {
 		// Most of what others keep is numbered: pages that are left half full are twice as
 		// many to write.
-		b.FillPercent = fillOthers
+		b.SetFill(fillOthers)
 	}
 	return b, err
 }
@@ -67,8 +66,17 @@ func (tx *Tx) Put(t store.Table, key, value []byte) error {
 	if err != nil {
 		return err
 	}
+	if slices.Contains(comparedTables, t) {
+		if is, err := index.Get(b, key); err != nil || is != nil && bytes.Equal(is, value) {
+			return err
+		}
+	}
 	return index.Put(b, key, value)
 }
+
+// comparedTables are those in which a record is often put as it is. A transaction that
+// changes nothing is not committed.
+var comparedTables = []store.Table{store.Subscriptions, store.Deliveries, store.Schedules, store.LimitsTable}
 
 // Delete implements store.Records.
 func (tx *Tx) Delete(t store.Table, key []byte) error {
@@ -132,5 +140,5 @@ func (tx *Tx) Drop(t store.Table) error {
 		return err
 	}
 	tx.opened = slices.DeleteFunc(tx.opened, func(o openTable) bool { return o.name == t })
-	return tx.b.DeleteBucket([]byte(t))
+	return index.DropBucket(tx.b, tx.over, []byte(t))
 }

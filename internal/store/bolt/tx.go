@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"os"
@@ -19,21 +18,22 @@ import (
 // Tx is one transaction on a thread. It is valid only during the function it was
 // given to, and only on that goroutine.
 type Tx struct {
-	t      *Store
-	b      *bbolt.Tx
-	format uint32 // of the file: formatFirst to formatVersion
-	st     disk.State
+	t *Store
+	b *bbolt.Tx
+	// What the journal adds to b, and a transaction that is to be journalled; nil where
+	// b alone is written to.
+	over *index.Overlay
+	st   disk.State
 	// The newest id that others see: of a long batch, that before its beginning.
 	visible int64
 	began   time.Time
 
-	meta                    *bbolt.Bucket
-	events, columns, pieces *bbolt.Bucket     // once used; pieces, once written to
+	meta                    *index.Bucket
+	events, columns, pieces *index.Bucket     // once used; pieces, once written to
 	series                  *index.Dictionary // once used
 	opened                  []openTable
 
 	createdAt disk.TimeText // the latest created_at, which many events share
-	slab      []byte        // space for new keys and records, in format 1
 	groups    groupWriter
 
 	tail    *tail              // the events behind the last column block, once needed
@@ -75,16 +75,16 @@ func (t *tail) asBlock() *index.Block {
 	return &t.block
 }
 
-func newTx(t *Store, b *bbolt.Tx) (*Tx, error) {
-	tx := &Tx{t: t, b: b, began: time.Now()}
-	if err := index.CheckTree(b.Cursor().Bucket()); err != nil {
+func newTx(t *Store, b *bbolt.Tx, over *index.Overlay) (*Tx, error) {
+	tx := &Tx{t: t, b: b, over: over, began: time.Now()}
+	if err := index.CheckTree(index.Root(b)); err != nil {
 		return nil, err
 	}
 	var err error
-	if tx.meta, err = own(b, disk.BucketMeta); err != nil {
+	if tx.meta, err = tx.own(disk.BucketMeta); err != nil {
 		return nil, err
 	}
-	if tx.format, err = disk.DecodeFormat(tx.meta.Get(disk.KeyFormat)); err != nil {
+	if _, err = disk.DecodeFormat(tx.meta.Get(disk.KeyFormat)); err != nil {
 		return nil, err
 	}
 	if err := index.CheckPath(tx.meta, disk.KeyState); err != nil {
@@ -97,23 +97,28 @@ func newTx(t *Store, b *bbolt.Tx) (*Tx, error) {
 
 // own opens one of the buckets that every database has, with its first use: a short
 // transaction needs two or three of seven. The list of them was checked by newTx.
-func own(b *bbolt.Tx, name []byte) (*bbolt.Bucket, error) {
-	bucket := b.Bucket(name)
-	if bucket == nil {
-		return nil, fmt.Errorf("%w: no bucket %q", store.ErrNotDatabase, name)
+func (tx *Tx) own(name []byte) (*index.Bucket, error) {
+	bucket, err := tx.bucket(name)
+	if bucket == nil && err == nil {
+		err = fmt.Errorf("%w: no bucket %q", store.ErrNotDatabase, name)
 	}
-	return bucket, nil
+	return bucket, err
+}
+
+// bucket opens a bucket. The result is nil when there is none of that name.
+func (tx *Tx) bucket(name []byte) (*index.Bucket, error) {
+	return index.OpenBucket(tx.b, tx.over, name)
 }
 
 // appended opens a bucket of which only the end is written to.
-func (tx *Tx) appended(b **bbolt.Bucket, name []byte) (*bbolt.Bucket, error) {
+func (tx *Tx) appended(b **index.Bucket, name []byte) (*index.Bucket, error) {
 	if *b != nil {
 		return *b, nil
 	}
-	bucket, err := own(tx.b, name)
-	if err == nil && tx.b.Writable() {
+	bucket, err := tx.own(name)
+	if err == nil && tx.Writable() {
 		err = index.CheckLast(bucket)
-		bucket.FillPercent = 1 // ids only rise, so full pages are never split again
+		bucket.SetFill(1) // ids only rise, so full pages are never split again
 	}
 	if err != nil {
 		return nil, err
@@ -122,41 +127,36 @@ func (tx *Tx) appended(b **bbolt.Bucket, name []byte) (*bbolt.Bucket, error) {
 	return bucket, nil
 }
 
-func (tx *Tx) eventBucket() (*bbolt.Bucket, error) { return tx.appended(&tx.events, disk.BucketEvents) }
-func (tx *Tx) columnBucket() (*bbolt.Bucket, error) {
+func (tx *Tx) eventBucket() (*index.Bucket, error) { return tx.appended(&tx.events, disk.BucketEvents) }
+func (tx *Tx) columnBucket() (*index.Bucket, error) {
 	return tx.appended(&tx.columns, disk.BucketColumns)
 }
 
 // dict returns the series.
 func (tx *Tx) dict() *index.Dictionary {
 	if tx.series == nil {
-		tx.series = dictionary(tx.b, tx.meta, tx.format)
+		tx.series = dictionary(tx.b, tx.over, tx.meta)
 	}
 	return tx.series
 }
 
-// dictionary returns the series of a database of that format.
-func dictionary(b *bbolt.Tx, meta *bbolt.Bucket, format uint32) *index.Dictionary {
-	open := func(name []byte) func() (*bbolt.Bucket, error) {
-		return func() (*bbolt.Bucket, error) { return index.Bucket(b, name) }
+// dictionary returns the series of a database.
+func dictionary(b *bbolt.Tx, over *index.Overlay, meta *index.Bucket) *index.Dictionary {
+	open := func(name []byte) func() (*index.Bucket, error) {
+		return func() (*index.Bucket, error) { return index.OpenBucket(b, over, name) }
 	}
-	byKey := func() (*bbolt.Bucket, error) { return own(b, disk.BucketSeries) }
-	byID := func() (*bbolt.Bucket, error) {
-		bucket, err := own(b, disk.BucketSeriesByID)
-		if err == nil {
-			bucket.FillPercent = 1
+	byID := func() (*index.Bucket, error) {
+		bucket, err := index.OpenBucket(b, over, disk.BucketSeriesByID)
+		if bucket != nil {
+			bucket.SetFill(1)
 		}
 		return bucket, err
 	}
-	d := index.NewDictionary(byKey, byID)
-	if format >= 2 {
-		d.WithTypes(meta, open(disk.BucketTypes), open(disk.BucketTypeBlocks))
-	}
-	return d
+	return index.NewDictionary(open(disk.BucketSeries), byID, meta, open(disk.BucketTypes), open(disk.BucketTypeBlocks))
 }
 
 // Writable implements store.Tx.
-func (tx *Tx) Writable() bool { return tx.b.Writable() }
+func (tx *Tx) Writable() bool { return tx.meta.Writable() }
 
 // State implements store.Tx.
 func (tx *Tx) State() store.State {
@@ -214,9 +214,6 @@ func (tx *Tx) putEvent(e *event.Event, series uint32) error {
 	if err != nil {
 		return err
 	}
-	if tx.format == 1 {
-		return events.Put(tx.newRecord(e, series))
-	}
 	tx.createdAt.SetText(e.CreatedAt)
 	if tx.groups.g.Key == nil {
 		tx.groups.events, tx.groups.pieces = events, tx.piecesBucket
@@ -228,34 +225,19 @@ func (tx *Tx) putEvent(e *event.Event, series uint32) error {
 }
 
 // piecesBucket returns the bucket for large contents, in a write transaction.
-func (tx *Tx) piecesBucket() (*bbolt.Bucket, error) {
+func (tx *Tx) piecesBucket() (*index.Bucket, error) {
 	if tx.pieces == nil {
 		b, err := tx.later(store.Pieces)
-		if err == nil {
-			err = index.CheckLast(b)
-		}
 		if err != nil {
 			return nil, err
 		}
-		b.FillPercent = 1
+		if err = index.CheckLast(b); err != nil {
+			return nil, err
+		}
+		b.SetFill(1)
 		tx.pieces = b
 	}
 	return tx.pieces, nil
-}
-
-// newRecord returns key and value of an event. bbolt keeps both until the commit,
-// so a batch takes them from a slab and not one by one from the heap.
-func (tx *Tx) newRecord(e *event.Event, series uint32) (key, value []byte) {
-	tx.createdAt.SetText(e.CreatedAt)
-	if need := 8 + disk.RecordBytes(e); cap(tx.slab)-len(tx.slab) < need {
-		size := max(need, min(2*cap(tx.slab), 1<<20))
-		tx.slab = make([]byte, 0, size)
-	}
-	start := len(tx.slab)
-	b := binary.BigEndian.AppendUint64(tx.slab, uint64(e.ID))
-	key = b[start:len(b):len(b)]
-	tx.slab = disk.AppendRecord(b, key, series, &tx.createdAt, e.Content)
-	return key, tx.slab[len(b):len(tx.slab):len(tx.slab)]
 }
 
 // addToColumn counts the event, whose created_at is the latest, into the tail,
@@ -276,11 +258,12 @@ func (tx *Tx) addToColumn(id int64, series uint32) error {
 		return nil
 	}
 	columns, err := tx.columnBucket()
-	if err == nil {
-		err = columns.Put(disk.EventKey(tx.tail.ids[0]), index.EncodeBlock(tx.tail.ids, tx.tail.series, tx.tail.times))
+	if err != nil {
+		return err
 	}
+	full := tx.tail
 	tx.tail, tx.st.Tail = &tail{}, 0
-	return err
+	return columns.Put(disk.EventKey(full.ids[0]), index.EncodeBlock(full.ids, full.series, full.times))
 }
 
 // loadTail reads the series and times of the events behind the last block, up to head.

@@ -69,9 +69,10 @@ func (s *session) Push(d *event.Draft, createdAt string) (event.Event, bool, err
 		return event.Event{ID: id(v)}, err == nil, err
 	}
 	e, err := s.tx.Append(d, createdAt)
-	if err == nil {
-		err = s.tx.Put(store.Dedupe, []byte(d.DedupeKey), binary.BigEndian.AppendUint64(nil, uint64(e.ID)))
+	if err != nil {
+		return e, false, err
 	}
+	err = s.tx.Put(store.Dedupe, []byte(d.DedupeKey), binary.BigEndian.AppendUint64(nil, uint64(e.ID)))
 	return e, false, err
 }
 

@@ -77,7 +77,7 @@ func scans(t *testing.T, open func(l store.Logic) store.Store) {
 	}
 }
 
-// seriesOf compares a ScanSeries, which is ended in the middle and goes on in another
+// seriesOf compares a ScanSeries, which is ended in the middle and continues in another
 // transaction, with the ids that it must find among all events. It reads every third.
 func seriesOf(t *testing.T, s store.Store, q store.Scan, all []event.Event, want []int64) {
 	t.Helper()

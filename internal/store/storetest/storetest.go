@@ -27,6 +27,7 @@ func Run(t *testing.T, make Maker) {
 		"contents":                 contents,
 		"scans":                    scans,
 		"prune":                    prune,
+		"a snapshot":               whole,
 		"contexts and closing":     ended,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, make(t)) })

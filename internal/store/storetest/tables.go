@@ -1,9 +1,11 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -66,10 +68,10 @@ func records(t *testing.T, open func(l store.Logic) store.Store) {
 					model[k] = fmt.Sprint(r.IntN(1000))
 					err = tx.Put("mine", []byte(k), []byte(model[k]))
 				}
-				if err == nil {
-					err = check(tx)
-				}
 				if err != nil {
+					return err
+				}
+				if err = check(tx); err != nil {
 					return err
 				}
 			}
@@ -131,5 +133,33 @@ func due(t *testing.T, open func(l store.Logic) store.Store) {
 	})
 	if want := []string{"due \x01a", "due \x02b", "s t"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// whole: a snapshot has what is stored but the events. The model in memory takes none.
+func whole(t *testing.T, open func(l store.Logic) store.Store) {
+	s := open(&logic{})
+	if _, ok := s.(store.Whole); !ok {
+		return
+	}
+	push(t, s, draft("a"), draft("b"))
+	sub := store.Subscription{Consumer: "c", Handler: "h", Ordinal: 7}
+	at := store.ProgressRecord{LastAcked: 1, Newest: 2, UpdatedAt: "2026-03-18T10:30:00.123Z"}
+	must(t, write(s, func(tx store.Tx) error {
+		key := store.ConsumerKey("c")
+		return errors.Join(tx.Put(store.Subscriptions, key, sub.Encode()), tx.Put(store.Progress, key, at.Encode(key)),
+			tx.Put(store.Dead, []byte("k"), []byte("v")), tx.SetSequence(store.Dead, 9), tx.Put(store.Checked, []byte("advice"), nil))
+	}))
+	got, err := store.TakeSnapshot(ctx, s)
+	must(t, err)
+	want := store.Snapshot{
+		Head: 2, LastID: 2, Stored: 2, Subscriptions: []store.Subscription{sub},
+		Progress: []store.ConsumerProgress{{Consumer: "c", ProgressRecord: at}},
+		Extras:   []store.Extra{{Bucket: []string{"dead"}, Sequence: 9}, {Bucket: []string{"dead"}, Key: []byte("k"), Value: []byte("v")}},
+	}
+	// What a store keeps for itself is not compared.
+	got.Extras = slices.DeleteFunc(got.Extras, func(x store.Extra) bool { return x.Bucket[0] != "dead" })
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }

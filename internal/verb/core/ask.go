@@ -1,26 +1,17 @@
 package core
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/jsonform"
 )
-
-// A reply names the event that it answers in its content, as member reply_to of a JSON
-// object. So exports, mirrors and SQL carry it, and filters find it. As a subtype of its
-// own it would make a series of each reply, and the index of series is read by every
-// search.
-const replyMember = "reply_to"
 
 // reply makes the draft an answer to --reply-to.
 func (c *pushCmd) reply(d *event.Draft) error {
@@ -28,42 +19,12 @@ func (c *pushCmd) reply(d *event.Draft) error {
 	if !ok || id == 0 {
 		return cli.UsageError(fmt.Sprintf("--reply-to %q is not the id of an event", c.ReplyTo.Value), "give the number that push printed for it")
 	}
-	content, err := withReply(d.Content, id)
+	content, err := jsonform.Reply(d.Content, id)
+	if err != nil {
+		return cli.UsageError(err.Error(), "leave --reply-to out, or the member of the content")
+	}
 	d.Content = content
-	return err
-}
-
-// withReply puts the member reply_to into a content that is a JSON object, and makes one
-// with the members reply_to and content of everything else.
-func withReply(content string, id int64) (string, error) {
-	link := `{"` + replyMember + `":` + strconv.FormatInt(id, 10)
-	var members map[string]json.RawMessage
-	if !strings.HasPrefix(strings.TrimLeft(content, " \t\r\n"), "{") || json.Unmarshal([]byte(content), &members) != nil {
-		return string(event.AppendString([]byte(link+`,"content":`), content)) + "}", nil
-	}
-	if given, ok := members[replyMember]; ok {
-		if string(given) != strconv.FormatInt(id, 10) {
-			return content, cli.UsageError(fmt.Sprintf("the content has reply_to %s already", given), "leave --reply-to out, or the member of the content")
-		}
-		return content, nil
-	}
-	rest := content[strings.IndexByte(content, '{')+1:]
-	if len(members) > 0 {
-		link += ","
-	}
-	return link + rest, nil
-}
-
-// answer returns the text that was given with --reply-to: the content without the
-// envelope, where there is one.
-func answer(content string) string {
-	var members map[string]json.RawMessage
-	var text string
-	if json.Unmarshal([]byte(content), &members) == nil && len(members) == 2 && members[replyMember] != nil &&
-		bytes.HasPrefix(members["content"], []byte(`"`)) && json.Unmarshal(members["content"], &text) == nil {
-		return text
-	}
-	return content
+	return nil
 }
 
 type askCmd struct {
@@ -79,21 +40,19 @@ type askCmd struct {
 	cli.JSONFlag
 }
 
-func askVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "ask",
-		Summary: "Push an event and wait for the reply to it",
-		Details: `The reply is the first event that was pushed with --reply-to and the id of this one.
+var askVerb = &cli.Verb{
+	Name:    "ask",
+	Summary: "Push an event and wait for the reply to it",
+	Details: `The reply is the first event that was pushed with --reply-to and the id of this one.
 It is printed as JSON. Exit code 1 means that none came in time; the question is
 stored all the same, with the id that the message names. A handler answers with
 thread push --reply-to "$THREAD_EVENT_ID". The link is the member reply_to of the
 reply's content, a JSON object: other text is in its member content.`,
-		Exits: "0 the reply is printed\n1 no reply came within --timeout: the question stays stored\n130 interrupted, or the reader of stdout is gone, before a reply",
-		Examples: `thread ask --thread ./inbox --source me --type question --content "What is 6 * 7?" --timeout 1m
+	Exits: "0 the reply is printed\n1 no reply came within --timeout: the question stays stored\n130 interrupted, or the reader of stdout is gone, before a reply",
+	Examples: `thread ask --thread ./inbox --source me --type question --content "What is 6 * 7?" --timeout 1m
 thread push --thread ./inbox --source you --type answer --reply-to 7 --content 42
 thread ask --thread ./inbox --source me --type question --content-only --content-file - < question.txt`,
-		Grammar: func() cli.Command { return new(askCmd) },
-	}
+	Grammar: func() cli.Command { return new(askCmd) },
 }
 
 func (c *askCmd) Run(ctx context.Context, a *cli.App) error {
@@ -129,10 +88,10 @@ func (c *askCmd) Run(ctx context.Context, a *cli.App) error {
 		warnReplaced(a, replaced)
 		a.NotStarted("ask: the event is stored", cli.WakeAfterPush(ctx, t, b))
 	}
-	where := fmt.Sprintf("json_valid(content) AND json_extract(content, '$.%s') = %d", replyMember, id)
+	where := jsonform.RepliesTo(id)
 	err = await(ctx, a, t, id, where, timeout, func(e *event.Event) (bool, error) {
 		if c.ContentOnly {
-			return false, a.Out.Text(answer(e.Content) + "\n")
+			return false, a.Out.Text(jsonform.Answer(e.Content) + "\n")
 		}
 		return false, a.Out.Event(e)
 	})

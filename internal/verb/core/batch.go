@@ -2,11 +2,15 @@ package core
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"os"
+	"runtime"
 	"slices"
+	"strconv"
 
 	"thread/event"
 	"thread/internal/cli"
@@ -26,7 +30,7 @@ const blockBytes = 256 << 10
 // *LineError, or a failure when r cannot be read. A line longer than maxLine
 // bytes, its end included, is refused. Text that is not valid is replaced and
 // counted, or refused when replaced is nil; the count stands at the end of the
-// sequence. Lines are read and parsed on goroutines of their own, some blocks ahead.
+// sequence. Lines are read and parsed on separate goroutines, some blocks ahead.
 func BatchDrafts(r io.Reader, maxLine int, replaced *int) iter.Seq2[event.Draft, error] {
 	return func(yield func(event.Draft, error) bool) {
 		parse := func(b lineBlock) parsed { return b.parse(maxLine, replaced == nil) }
@@ -39,10 +43,7 @@ func BatchDrafts(r io.Reader, maxLine int, replaced *int) iter.Seq2[event.Draft,
 					return
 				}
 			}
-			if err == nil {
-				err = p.err
-			}
-			if err != nil {
+			if err = cmp.Or(err, p.err); err != nil {
 				yield(event.Draft{}, err)
 				return
 			}
@@ -136,4 +137,130 @@ func parseDraft(line []byte, strict bool) (d event.Draft, replaced int, err erro
 		return d, 0, err
 	}
 	return event.ParseDraftLossy(line)
+}
+
+// lines are the drafts of push --lines: the content of each is a line of stdin without
+// its \n or \r\n, an empty one too. Errors are as of BatchDrafts.
+func (c *pushCmd) lines(stdin io.Reader, replaced *int) (iter.Seq2[event.Draft, error], error) {
+	switch {
+	case c.Batch || c.Content.Set || c.File.Set:
+		return nil, cli.UsageError("--lines goes without --batch, --content and --content-file", "give one of them: the content of each event is a line of stdin")
+	case c.Delay.Set || c.At.Set:
+		return nil, cli.UsageError("--lines goes without --delay and --at", "leave them out, or push the text as one event with --content-file -")
+	}
+	like := event.Draft{Source: c.Source.Or(userAtHost()), Type: c.Type.Or("line")}
+	if c.Subtype.Set {
+		like.Subtype = &c.Subtype.Value
+	}
+	ahead := 0
+	if replaced == nil {
+		replaced = &ahead
+	} else {
+		*replaced += like.ToValidUTF8()
+	}
+	strict := replaced == &ahead
+	if err := like.Validate(); err != nil {
+		return nil, err
+	}
+	parse := func(b lineBlock) parsed { return b.contents(like, strict) }
+	return func(yield func(event.Draft, error) bool) {
+		for p, err := range parallel(lineBlocks(stdin, event.MaxContentBytes+2), parse) {
+			*replaced += p.replaced
+			for _, d := range p.drafts {
+				if !yield(d, nil) {
+					return
+				}
+			}
+			if err = cmp.Or(err, p.err); err != nil {
+				yield(event.Draft{}, err)
+				return
+			}
+		}
+	}, nil
+}
+
+// contents makes a draft like that one of each line.
+func (b lineBlock) contents(like event.Draft, strict bool) (p parsed) {
+	n := b.first
+	for line := range bytes.Lines(b.text) {
+		d := like
+		d.Content = string(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")))
+		if len(d.Content) > event.MaxContentBytes {
+			p.err = &cli.LineError{Line: n, Err: fmt.Errorf("longer than %d bytes", event.MaxContentBytes)}
+			return p
+		}
+		if !strict {
+			p.replaced += d.ToValidUTF8()
+		}
+		if err := d.Validate(); err != nil {
+			p.err = &cli.LineError{Line: n, Err: err}
+			return p
+		}
+		p.drafts = append(p.drafts, d)
+		n++
+	}
+	return p
+}
+
+// userAtHost is who runs the program. The name of the user is the user of the environment,
+// which cron sets, too: looking it up would link a good deal.
+func userAtHost() string {
+	user := cmp.Or(os.Getenv("LOGNAME"), os.Getenv("USER"), os.Getenv("USERNAME"))
+	if user == "" {
+		user = strconv.Itoa(os.Getuid())
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "localhost"
+	}
+	return user + "@" + host
+}
+
+// maxParallel bounds how many parts are worked on at once, and so the memory that
+// they hold.
+const maxParallel = 4
+
+// parallel returns f of each part of the sequence, in order. The parts are taken from
+// it on a goroutine, and f runs on several, a few parts ahead of the reader; a
+// part must not be used by the sequence again. The first error ends both
+// sequences. When the reader stops early, the goroutines end at the next part;
+// one that waits for a part continues waiting.
+func parallel[P, R any](parts iter.Seq2[P, error], f func(P) R) iter.Seq2[R, error] {
+	type result struct {
+		value chan R // gets one
+		err   error
+	}
+	return func(yield func(R, error) bool) {
+		results := make(chan result, min(runtime.GOMAXPROCS(0), maxParallel)-1)
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() {
+			defer close(results)
+			for p, err := range parts {
+				r := result{err: err}
+				if err == nil {
+					r.value = make(chan R, 1)
+					go func() { r.value <- f(p) }()
+				}
+				select {
+				case results <- r:
+				case <-stop:
+					return
+				}
+				if err != nil {
+					return
+				}
+			}
+		}()
+		for r := range results {
+			if r.err != nil {
+				var none R
+				yield(none, r.err)
+				return
+			}
+			if !yield(<-r.value, nil) {
+				return
+			}
+		}
+	}
 }

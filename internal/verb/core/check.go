@@ -17,27 +17,25 @@ type checkCmd struct {
 	cli.JSONFlag
 }
 
-func checkVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "check",
-		Summary: "Check a thread for damage",
-		Details: `Checks every page of the database and the links between them, the checksum of every
+var checkVerb = &cli.Verb{
+	Name:    "check",
+	Summary: "Check a thread for damage",
+	Details: `Checks every page of the database and the links between them, the checksum of every
 record, the index and the progress against the events, and events*.jsonl: every
 event must have its line, and every line must match its event. Prints each fault
 with its place, and at the end a digest of the content: two threads with the same
-digest hold the same. Exit code 1 when there is any fault. Lines that the next push
+digest have the same content. Exit code 1 when there is any fault. Lines that the next push
 will complete after a crash are a note, not a fault; nor are lines of pruned events.
 Of a thread in PostgreSQL the ids, the counters, the series and every record are
-checked; its pages are for the server to check.
+checked; the server checks its pages.
 
 --fix-log rewrites the events*.jsonl files that have faults from the database and
-keeps each old file beside the new one, with the suffix .bad.`,
-		Exits: "0 no fault, perhaps warnings\n1 a fault, which is printed\n130 interrupted on a terminal",
-		Examples: `thread check --thread ./inbox
+keeps each old file next to the new one, with the suffix .bad. See docs/TROUBLESHOOTING.md.`,
+	Exits: "0 no fault, perhaps warnings\n1 a fault, which is printed\n130 interrupted on a terminal",
+	Examples: `thread check --thread ./inbox
 thread check --thread ./inbox --fix-log
 thread check --thread ./inbox --json | jq -r .digest`,
-		Grammar: func() cli.Command { return new(checkCmd) },
-	}
+	Grammar: func() cli.Command { return new(checkCmd) },
 }
 
 // checkServer checks a thread on a server; nil in the programs that know directories only.

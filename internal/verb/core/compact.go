@@ -13,19 +13,17 @@ type compactCmd struct {
 	cli.JSONFlag
 }
 
-func compactVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "compact",
-		Summary: "Return unused space in the database to the disk",
-		Details: `Writes a copy of the database without unused pages and replaces the old one in one
+var compactVerb = &cli.Verb{
+	Name:    "compact",
+	Summary: "Return unused space in the database to the disk",
+	Details: `Writes a copy of the database without unused pages and replaces the old one in one
 step. Pushes wait only for that step. The disk needs space for both. The new one
 has the owner, the group and the mode of the old one; an account that cannot give it
 those is refused.`,
-		Exits:       "0 compacted\n130 interrupted on a terminal: nothing has changed",
-		Examples:    `thread compact --thread ./inbox`,
-		Grammar:     func() cli.Command { return new(compactCmd) },
-		Directories: "its server gives space back by itself",
-	}
+	Exits:       "0 compacted\n130 interrupted on a terminal: nothing has changed",
+	Examples:    `thread compact --thread ./inbox`,
+	Grammar:     func() cli.Command { return new(compactCmd) },
+	Directories: "its server gives space back by itself",
 }
 
 func (c *compactCmd) Run(ctx context.Context, a *cli.App) error {

@@ -22,18 +22,16 @@ type completionCmd struct {
 	Help  cli.HelpFlag `short:"h" help:"Show this help."`
 }
 
-func completionVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "completion", Args: "<shell>",
-		Summary: "Print a script that completes the words of this program",
-		Details: `It completes commands, flags, thread directories and consumers. Packages
+var completionVerb = &cli.Verb{
+	Name: "completion", Args: "<shell>",
+	Summary: "Print a script that completes the words of this program",
+	Details: `It completes commands, flags, thread directories and consumers. Packages
 install it; by hand, put one of these lines where your shell reads it.`,
-		Exits: "0 printed\n2 no such shell",
-		Examples: `. <(thread completion bash)                  # ~/.bashrc
+	Exits: "0 printed\n2 no such shell",
+	Examples: `. <(thread completion bash)                  # ~/.bashrc
 thread completion fish | source              # ~/.config/fish/config.fish
 . <(thread completion zsh)                   # ~/.zshrc, after compinit`,
-		Grammar: func() cli.Command { return new(completionCmd) },
-	}
+	Grammar: func() cli.Command { return new(completionCmd) },
 }
 
 func (c *completionCmd) Run(_ context.Context, a *cli.App) error {

@@ -11,51 +11,50 @@ import (
 	"thread/internal/cli"
 	"thread/internal/consume"
 	"thread/internal/dispatch"
+	"thread/internal/verb/tracing/deliveries"
 	"thread/jsonlog"
 )
 
 type consumeCmd struct {
 	cli.ThreadFlags
-	Consumer    cli.Text `short:"c" placeholder:"CONSUMER" help:"The consumer, as subscribed; by default that of the handler's environment."`
+	Consumer    cli.Text `short:"c" placeholder:"CONSUMER" help:"The consumer, as subscribed; by default the consumer of the handler's environment."`
 	Batch       cli.Text `placeholder:"N" help:"How many events CMD gets at once, at most (default 1)."`
 	Once        bool     `help:"End after one delivery. Exit code 1 means that it will be retried."`
 	Follow      bool     `short:"f" help:"Wait for new events when nothing is unread."`
 	ContentOnly bool     `name:"content-only" help:"Give CMD the content alone on stdin, not the event as JSON; with --batch each with a newline behind it."`
 	Null        bool     `name:"null" short:"0" help:"With --content-only, a zero byte behind each content instead: as xargs -0 reads it."`
 	Parse       bool     `help:"Give content that is JSON as JSON, not as a string of it."`
-	Parallel    cli.Text `placeholder:"N" help:"How many deliveries are out at once, at most."`
+	Parallel    cli.Text `placeholder:"N" help:"How many deliveries are in flight at once, at most."`
 	Key         cli.Text `placeholder:"FIELD" help:"With --parallel: events with the same source, type, subtype or JSON path such as $.chat.id stay in order."`
 	Window      cli.Text `placeholder:"N" help:"How many events may be settled out of order, out, or waiting, before nothing new is given out (default 10000)."`
 	Worker      bool     `help:"Start CMD once, N times with --parallel, to read an event per line and write a result per line."`
 	MaxAttempts cli.Text `name:"max-attempts" placeholder:"N" help:"How many failures make an event a dead letter (default 5)."`
 	Backoff     cli.Text `placeholder:"DURATION" help:"The wait after the first failure (default 1s); it doubles, up to 5m."`
 	Factor      cli.Text `name:"backoff-factor" placeholder:"N" help:"How many times as long each further wait is (default 2)."`
+	deliveries.Flag
 	cli.JSONFlag
 	Command []string `arg:"" optional:"" name:"cmd" help:"The program to run, and its arguments."`
 }
 
-func consumeVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "consume",
-		Args:    "-- CMD ARGS...",
-		Summary: "Hand a consumer's events to a command, with retries and dead letters",
-		Details: `CMD reads one JSON object per line on stdin. When it exits 0, the events are
-acked, and the next ones follow until nothing is unread. Exit code 75 means retry
-later, 65 means never: the event becomes a dead letter. Any other counts as a failed
-attempt; the fifth makes it a dead letter. A batch that fails is split until the
-failing event is alone. With --batch 1, CMD also finds
-THREAD_EVENT_ID, _SOURCE, _TYPE, _SUBTYPE, _CREATED_AT and _ATTEMPT in its
-environment. --parallel N hands out N deliveries side by side; with --key those of
-one key stay in order, one at a time. --once has no effect in a handler, nor has --json on what CMD
-prints. See docs/CONSUME.md.`,
-		Exits: "0 nothing is unread; with --once: the delivery is settled; with -f: interrupted\n1 with --once: the delivery will be tried again; CMD cannot be started; the consumer is paused, its handler runs, or a delivery of thread next is out\n2 CMD is missing",
-		Examples: `thread subscribe --thread ./inbox --consumer worker --handler "thread consume -- ./worker"
+var consumeVerb = &cli.Verb{
+	Name:    "consume",
+	Args:    "-- CMD ARGS...",
+	Summary: "Hand a consumer's events to a command, with retries and dead letters",
+	Details: `CMD reads one JSON object per line on stdin. When it exits 0, the events are acked, and
+the next ones follow until none is unread. Exit code 75 means retry later. 65 means
+never: the event becomes a dead letter. Any other code counts as a failed attempt; the
+fifth makes the event a dead letter. A failing batch is split until the failing event is
+alone. With --batch 1, CMD also finds THREAD_EVENT_ID, _SOURCE, _TYPE, _SUBTYPE,
+_CREATED_AT and _ATTEMPT in its environment. --parallel N keeps N deliveries in flight;
+with --key, the events of one key stay in order, one at a time. In a handler --once has
+no effect. --json does not change the output of CMD. See docs/reference/consume.md.`,
+	Exits: "0 nothing is unread; with --once: the delivery is settled; with -f: interrupted\n1 with --once: a retry follows; CMD cannot be started; the consumer is paused, handled, or has a delivery of thread next in flight\n2 CMD is missing",
+	Examples: `thread subscribe --thread ./inbox --consumer worker --handler "thread consume -- ./worker"
 thread consume --thread ./inbox --consumer worker --batch 100 -- ./import --quiet
 thread consume --thread ./inbox --consumer worker --parallel 16 --key source -- ./agent
 thread consume --thread ./inbox --consumer worker --follow --content-only -- jq .`,
-		Grammar: func() cli.Command { return new(consumeCmd) },
-		Errors:  consumeWords,
-	}
+	Grammar: func() cli.Command { return new(consumeCmd) },
+	Errors:  consumeWords,
 }
 
 func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
@@ -92,7 +91,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	ctx, o.Signals = consume.CatchSignals(ctx)
 	defer o.Signals.Stop()
 	if t.URL() != "" {
-		sum, err := consumeURL(ctx, a, t, consumer, &o)
+		sum, err := c.onServer(ctx, a, t, consumer, &o)
 		if err != nil {
 			return err
 		}
@@ -105,7 +104,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 	if held.Supervised() && o.Mode == consume.Once {
 		o.Mode = consume.UntilEmpty // its supervisor takes an end for the end of the work
 	}
-	o.Env = held.Environment()
+	o.Env, o.Work = held.Environment(), held.Work()
 	if o.Parallel > 0 || o.Worker {
 		if turns := held.Turns(); turns != nil {
 			o.Turns = func(ctx context.Context, slot int, key *string, event int64) (consume.Turn, error) {
@@ -113,9 +112,8 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 			}
 		}
 	}
-	end := consumeProgress(ctx, a, t, consumer, &o)
-	sum, err := consume.Run(ctx, t, consumer, o)
-	end(sum)
+	sum, err := c.deliver(ctx, a, t, consumer, &o)
+	held.Dead(sum.Dead)
 	if gerr := held.Release(context.WithoutCancel(ctx)); gerr != nil {
 		a.LogWarning("consume: consumer=%s handlers could not be started afterwards: %v", consumer, gerr)
 	}
@@ -137,35 +135,27 @@ func (c *consumeCmd) print(a *cli.App, consumer string, sum consume.Summary) err
 	}{consumer, sum.Delivered, sum.Failed, sum.Dead})
 }
 
-// consumeURL is consume.Run for a thread that other hosts use. With Follow it waits until
-// it has the consumer's turn, and without the turn it ends.
-func consumeURL(ctx context.Context, a *cli.App, t *engine.Thread, consumer string, o *consume.Options) (sum consume.Summary, err error) {
-	held, err := cli.LockURL(ctx, t, consumer, o.Mode == consume.Follow)
+// deliver is consume.Run with what shows and traces it.
+func (c *consumeCmd) deliver(ctx context.Context, a *cli.App, t *engine.Thread, consumer string, o *consume.Options) (sum consume.Summary, err error) {
+	traced, err := deliveries.Trace(&c.Flag, t, consumer, o)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = nil // asked to end while it waited
-		}
 		return sum, err
 	}
-	o.Lost = held.Lost()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-held.Lost():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	end := consumeProgress(ctx, a, t, consumer, o)
 	sum, err = consume.Run(ctx, t, consumer, *o)
 	end(sum)
-	if err == nil {
-		err = held.Err()
-	}
-	if rerr := held.Release(context.WithoutCancel(ctx)); err == nil {
-		err = rerr
-	}
+	traced()
+	return sum, err
+}
+
+// onServer is deliver for a thread that other hosts use. With Follow it waits until
+// it has the consumer's turn, and without the turn it ends.
+func (c *consumeCmd) onServer(ctx context.Context, a *cli.App, t *engine.Thread, consumer string, o *consume.Options) (sum consume.Summary, err error) {
+	err = cli.HoldURL(ctx, t, consumer, o.Mode == consume.Follow, o.Warn, func(ctx context.Context, held cli.Held, work *os.File) error {
+		o.Lost, o.Work = held.Lost(), work
+		sum, err = c.deliver(ctx, a, t, consumer, o)
+		return err
+	})
 	return sum, err
 }
 
@@ -236,7 +226,7 @@ func parseParallel(flag cli.Text) (int64, error) {
 
 func checkKey(key string) error {
 	if engine.ValidKey(key) != nil {
-		return cli.UsageError(fmt.Sprintf("--key %q is no key", key), "give source, type, subtype, or a JSON path such as '$.chat.id'")
+		return cli.UsageError(fmt.Sprintf("--key %q is not a key", key), "give source, type, subtype, or a JSON path such as '$.chat.id'")
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 // deadFlags select dead letters.
 type deadFlags struct {
 	cli.ThreadFlags
-	Consumer cli.Text `short:"c" placeholder:"CONSUMER" help:"Only those of this consumer."`
-	EventID  cli.Text `name:"event-id" placeholder:"EVENT" help:"Only those of this event."`
+	Consumer cli.Text `short:"c" placeholder:"CONSUMER" help:"Only this consumer's."`
+	EventID  cli.Text `name:"event-id" placeholder:"EVENT" help:"Only this event's."`
 	Filter   cli.Text `placeholder:"WHERE" help:"Only those whose event matches."`
 	cli.JSONFlag
 }
@@ -38,60 +38,52 @@ type deadDropCmd struct {
 type deadRetryCmd struct {
 	deadFlags
 	DryRun bool     `name:"dry-run" help:"Show what would be sent back, and send nothing."`
-	Rate   cli.Text `placeholder:"N/s" help:"Send back at most so many per second; without it as fast as possible."`
+	Rate   cli.Text `placeholder:"N/s" help:"Send back at most N per second; without it as fast as possible."`
 }
 
-func deadListVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "dead list",
-		Summary: "List the events that consumers could not process",
-		Details: `One line per dead letter: event, when it died, consumer, source, type, attempts
+var deadListVerb = &cli.Verb{
+	Name:    "dead list",
+	Summary: "List the events that consumers could not process",
+	Details: `One line per dead letter: event, when it died, consumer, source, type, attempts
 and the last error; on a terminal aligned and cut to its width, elsewhere whole
 and with a tab in between.`,
-		Exits: "0 listed, perhaps none",
-		Examples: `thread dead list --thread ./inbox
+	Exits: "0 listed, perhaps none",
+	Examples: `thread dead list --thread ./inbox
 thread dead list --root ~/threads
 thread dead list --thread ./inbox --consumer worker --filter "type = 'order'" --json`,
-		Grammar: func() cli.Command { return new(deadListCmd) },
-	}
+	Grammar: func() cli.Command { return new(deadListCmd) },
 }
 
-func deadShowVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "dead show",
-		Summary:  "Show dead letters with their events and errors",
-		Exits:    "0 shown\n1 no dead letter is selected",
-		Examples: `thread dead show --thread ./inbox --consumer worker --event-id 42`,
-		Grammar:  func() cli.Command { return new(deadShowCmd) },
-	}
+var deadShowVerb = &cli.Verb{
+	Name:     "dead show",
+	Summary:  "Show dead letters with their events and errors",
+	Exits:    "0 shown\n1 no dead letter is selected",
+	Examples: `thread dead show --thread ./inbox --consumer worker --event-id 42`,
+	Grammar:  func() cli.Command { return new(deadShowCmd) },
 }
 
-func deadRetryVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "dead retry",
-		Summary: "Send dead letters back to their consumers",
-		Details: `They are delivered again before newer events, with a fresh count of attempts, and
-may die again. Each is sent back in a transaction of its own with --rate, else
-some hundred in one; an interruption leaves the others as they were.`,
-		Exits: "0 sent back\n1 no dead letter is selected; interrupted, the rest is as it was",
-		Examples: `thread dead retry --thread ./inbox --consumer worker
+var deadRetryVerb = &cli.Verb{
+	Name:    "dead retry",
+	Summary: "Send dead letters back to their consumers",
+	Details: `They are delivered again before newer events, with a fresh count of attempts, and
+may become dead letters again. With --rate each is sent back in a separate transaction,
+otherwise some hundred in one. An interruption leaves the others as they were.`,
+	Exits: "0 sent back\n1 no dead letter is selected; interrupted, the rest is as it was",
+	Examples: `thread dead retry --thread ./inbox --consumer worker
 thread dead retry --thread ./inbox --filter "source = 'shop'" --rate 10/s
 thread dead retry --thread ./inbox --dry-run`,
-		Grammar: func() cli.Command { return new(deadRetryCmd) },
-	}
+	Grammar: func() cli.Command { return new(deadRetryCmd) },
 }
 
-func deadDropVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "dead drop",
-		Summary: "Delete dead letters",
-		Details: `Their events stay in the thread, and stay processed. With --all on a terminal it
+var deadDropVerb = &cli.Verb{
+	Name:    "dead drop",
+	Summary: "Delete dead letters",
+	Details: `Their events stay in the thread, and stay processed. With --all on a terminal it
 asks first.`,
-		Exits: "0 deleted\n1 no dead letter is selected; not confirmed; interrupted, the rest is as it was\n2 neither a selection nor --all",
-		Examples: `thread dead drop --thread ./inbox --consumer worker --event-id 42
+	Exits: "0 deleted\n1 no dead letter is selected; not confirmed; interrupted, the rest is as it was\n2 neither a selection nor --all",
+	Examples: `thread dead drop --thread ./inbox --consumer worker --event-id 42
 thread dead drop --thread ./inbox --consumer worker --dry-run`,
-		Grammar: func() cli.Command { return new(deadDropCmd) },
-	}
+	Grammar: func() cli.Command { return new(deadDropCmd) },
 }
 
 // open opens the thread and returns what the flags select.
@@ -109,7 +101,7 @@ func (c *deadFlags) open(a *cli.App) (t *engine.Thread, q engine.DeadLetterQuery
 			return nil, q, err
 		}
 		if q.ID == 0 {
-			return nil, q, cli.UsageError("--event-id 0 is no event", "give the id of an event, from 1")
+			return nil, q, cli.UsageError("--event-id 0 is not an event", "give the id of an event, from 1")
 		}
 	}
 	q.Consumer, q.Filter = c.Consumer.Value, c.Filter.Value
@@ -130,7 +122,17 @@ func (c *deadListCmd) one(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	return listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+	n, err := listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+	return orUnsubscribed(ctx, a, t, q, n, err)
+}
+
+// orUnsubscribed returns err, or the error about a consumer without letters that is not
+// subscribed.
+func orUnsubscribed(ctx context.Context, a *cli.App, t *engine.Thread, q engine.DeadLetterQuery, letters int64, err error) error {
+	if err != nil || letters > 0 || q.Consumer == "" {
+		return err
+	}
+	return a.CheckSubscribed(ctx, t, q.Consumer)
 }
 
 func (c *deadShowCmd) Run(ctx context.Context, a *cli.App) error {
@@ -139,23 +141,21 @@ func (c *deadShowCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	defer t.Close()
-	n := 0
-	err = listLetters(ctx, a, t, q, c.JSON, func(l *engine.DeadLetter) error {
+	n, err := listLetters(ctx, a, t, q, c.JSON, func(l *engine.DeadLetter) error {
 		if l != nil {
-			n++
 			a.Out.Buf = appendLetterText(a.Out.Buf, l)
 		}
 		return a.Out.More()
 	})
-	if err == nil && n == 0 && !c.JSON && len(a.Out.Buf) == 0 {
+	if err = orUnsubscribed(ctx, a, t, q, n, err); err == nil && n == 0 && !c.JSON {
 		return cli.LogicError("no dead letter is selected", "see thread dead list --thread "+cli.ShellWord(a.Dir))
 	}
 	return err
 }
 
 // listLetters prints the selected letters, as JSON or with show, which is called
-// with nil after the last of them.
-func listLetters(ctx context.Context, a *cli.App, t *engine.Thread, q engine.DeadLetterQuery, json bool, show func(*engine.DeadLetter) error) error {
+// with nil after the last of them. It returns how many there are.
+func listLetters(ctx context.Context, a *cli.App, t *engine.Thread, q engine.DeadLetterQuery, json bool, show func(*engine.DeadLetter) error) (n int64, err error) {
 	if json {
 		show = func(l *engine.DeadLetter) error {
 			if l != nil {
@@ -165,14 +165,15 @@ func listLetters(ctx context.Context, a *cli.App, t *engine.Thread, q engine.Dea
 		}
 	}
 	for l, err := range t.DeadLetters(ctx, q) {
-		if err == nil {
-			err = show(&l)
-		}
 		if err != nil {
-			return err
+			return n, err
 		}
+		if err := show(&l); err != nil {
+			return n, err
+		}
+		n++
 	}
-	return show(nil)
+	return n, show(nil)
 }
 
 func (c *deadDropCmd) Run(ctx context.Context, a *cli.App) error {
@@ -182,7 +183,8 @@ func (c *deadDropCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	defer t.Close()
 	if c.DryRun {
-		return listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+		n, err := listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+		return orUnsubscribed(ctx, a, t, q, n, err)
 	}
 	selected := q.Consumer != "" || q.ID != 0 || q.Filter != ""
 	switch {
@@ -196,6 +198,7 @@ func (c *deadDropCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 	}
 	n, err := changeLetters(ctx, t, q, lettersAtOnce, 0, t.DropDead)
+	err = orUnsubscribed(ctx, a, t, q, n, err)
 	return changed(a, "Dropped", "dropped", n, c.JSON, err)
 }
 
@@ -214,7 +217,8 @@ func (c *deadRetryCmd) Run(ctx context.Context, a *cli.App) error {
 		atOnce, pause = 1, time.Duration(float64(time.Second)/rate)
 	}
 	if c.DryRun {
-		return listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+		n, err := listLetters(ctx, a, t, q, c.JSON, letterTable(a))
+		return orUnsubscribed(ctx, a, t, q, n, err)
 	}
 	n, err := changeLetters(ctx, t, q, atOnce, pause, func(ctx context.Context, some []engine.DeadLetter) (int64, error) {
 		n, err := t.RetryDead(ctx, some)
@@ -223,6 +227,7 @@ func (c *deadRetryCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		return n, err
 	})
+	err = orUnsubscribed(ctx, a, t, q, n, err)
 	return changed(a, "Sent back", "retried", n, c.JSON, err)
 }
 

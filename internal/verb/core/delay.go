@@ -57,7 +57,7 @@ func (c *pushCmd) pushLater(ctx context.Context, a *cli.App, t *engine.Thread, d
 	return a.Out.Text("Scheduled for " + event.FormatTime(waits.At) + ", delayed id " + strconv.FormatInt(waits.ID, 10) + "\n")
 }
 
-// notAwaited warns where nobody releases at its time what was scheduled.
+// notAwaited warns where no process releases at its time what was scheduled.
 func notAwaited(a *cli.App, t *engine.Thread, awaited bool, err error) {
 	if err != nil {
 		a.NotStarted("the event is scheduled", err)

@@ -12,18 +12,16 @@ type dispatchCmd struct {
 	MaxHandlers cli.Text `name:"max-handlers" placeholder:"N" help:"How many handlers run at once (default twice the number of cores)."`
 }
 
-func dispatchVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "dispatch",
-		Summary: "Start the handlers that have unread events",
-		Details: `Every push does this by itself; run it by hand after a failure. Handlers go on
+var dispatchVerb = &cli.Verb{
+	Name:    "dispatch",
+	Summary: "Start the handlers that have unread events",
+	Details: `Every push does this by itself; run it by hand after a failure. Handlers continue
 when this command has ended. A consumer whose handler is running is left alone.
 In a thread of another account it does nothing, with exit code 1.`,
-		Exits:       "0 handed over, or there was nothing to start\n1 the thread belongs to another account",
-		Examples:    `thread dispatch --thread ./inbox`,
-		Grammar:     func() cli.Command { return new(dispatchCmd) },
-		Directories: "run thread serve, or thread consume --follow, on the hosts that are to run handlers",
-	}
+	Exits:       "0 handed over, or there was nothing to start\n1 the thread belongs to another account",
+	Examples:    `thread dispatch --thread ./inbox`,
+	Grammar:     func() cli.Command { return new(dispatchCmd) },
+	Directories: "run thread serve, or thread consume --follow, on the hosts that are to run handlers",
 }
 
 func (c *dispatchCmd) Run(ctx context.Context, a *cli.App) error {

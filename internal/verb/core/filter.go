@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"thread/engine"
 	"thread/event"
@@ -17,14 +18,12 @@ type filterCheckCmd struct {
 	cli.JSONFlag
 }
 
-func filterCheckVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "filter check", Args: "<where>",
-		Summary:  "Check a filter, and show what it reads",
-		Exits:    "0 the filter is valid\n2 the filter is invalid: where, and why",
-		Examples: `thread filter check "type = 'message' AND source LIKE 'external:%'"`,
-		Grammar:  func() cli.Command { return new(filterCheckCmd) },
-	}
+var filterCheckVerb = &cli.Verb{
+	Name: "filter check", Args: "<where>",
+	Summary:  "Check a filter, and show what it reads",
+	Exits:    "0 the filter is valid\n2 the filter is invalid: where, and why",
+	Examples: `thread filter check "type = 'message' AND source LIKE 'external:%'"`,
+	Grammar:  func() cli.Command { return new(filterCheckCmd) },
 }
 
 func (c *filterCheckCmd) Run(_ context.Context, a *cli.App) error {
@@ -42,14 +41,12 @@ type filterTestCmd struct {
 	cli.JSONFlag
 }
 
-func filterTestVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "filter test", Args: "<where>",
-		Summary:  "Count the stored events that match a filter and print the first",
-		Exits:    "0 counted, perhaps none",
-		Examples: `thread filter test --thread ./inbox "type = 'message'"`,
-		Grammar:  func() cli.Command { return new(filterTestCmd) },
-	}
+var filterTestVerb = &cli.Verb{
+	Name: "filter test", Args: "<where>",
+	Summary:  "Count the stored events that match a filter and print the first",
+	Exits:    "0 counted, perhaps none",
+	Examples: `thread filter test --thread ./inbox "type = 'message'"`,
+	Grammar:  func() cli.Command { return new(filterTestCmd) },
 }
 
 func (c *filterTestCmd) Run(ctx context.Context, a *cli.App) error {
@@ -97,4 +94,79 @@ func (c *filterTestCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 	}
 	return nil
+}
+
+// printChecked prints what filter check says of a valid filter. Warnings are part of
+// the JSON, and go to stderr otherwise.
+func printChecked(a *cli.App, f *filter.Filter) error {
+	e := f.Explain()
+	if a.Json {
+		return a.Out.JSON(struct {
+			Valid  bool   `json:"valid"`
+			Filter string `json:"filter"`
+			Expr   string `json:"expr,omitempty"`
+			filter.Explanation
+		}{true, f.Text(), f.Expr(), e})
+	}
+	for _, w := range e.Warnings {
+		a.Warn("%s", w)
+	}
+	return a.Out.Text(explanationText(f, e))
+}
+
+func explanationText(f *filter.Filter, e filter.Explanation) string {
+	var b strings.Builder
+	columns := strings.Join(e.Columns, ", ")
+	if columns == "" {
+		columns = "(none)"
+	}
+	fmt.Fprintf(&b, "Valid filter: %s\nColumns: %s\n", cli.Printable(f.Text()), columns)
+	if expr := f.Expr(); expr != "" {
+		fmt.Fprintf(&b, "Expr: %s\n", cli.Printable(expr))
+	}
+	writeParts(&b, e.Parts)
+	if e.CanFail {
+		b.WriteString("Can fail: on an event whose content is not what a function expects\n")
+	}
+	return b.String()
+}
+
+func writeParts(b *strings.Builder, parts []filter.Part) {
+	if len(parts) > 0 {
+		b.WriteString("Parts:\n")
+	}
+	for _, p := range parts {
+		fmt.Fprintf(b, "  %s\n    %s\n", cli.Printable(p.Text), indexWords(p.Index))
+	}
+}
+
+func indexWords(index string) string {
+	switch index {
+	case filter.IndexSeries:
+		return "the index answers, without reading events"
+	case filter.IndexID:
+		return "narrows the range of ids"
+	case filter.IndexTime:
+		return "narrows the range of times"
+	}
+	return "looks at every event that the other parts leave"
+}
+
+// planText is what thread peek --explain prints.
+func planText(p *engine.Plan) string {
+	var b strings.Builder
+	writeParts(&b, p.Filter.Parts)
+	fmt.Fprintf(&b, "Ids: %d to %d\n", p.FirstID, p.LastID)
+	if p.CreatedFrom != "" {
+		fmt.Fprintf(&b, "Created: at or after %s\n", cli.Printable(p.CreatedFrom))
+	}
+	if p.CreatedBefore != "" {
+		fmt.Fprintf(&b, "Created: before %s\n", cli.Printable(p.CreatedBefore))
+	}
+	s, r := &p.Series, &p.Reads
+	fmt.Fprintf(&b, "Series: %d, the filter was asked %d times: %d match, %d do not, %d depend on the event\n", s.Stored, s.Asked, s.All, s.None, s.Open)
+	fmt.Fprintf(&b, "Column blocks: %d looked at, %d passed over for their times; %d events behind the last one\n", r.Blocks, r.BlocksPassed, r.Tail)
+	fmt.Fprintf(&b, "Events: %d read, %d found\n", r.Events, r.Matched)
+	fmt.Fprintf(&b, "Transactions: %d\nTime: %.3f ms\n", r.Transactions, float64(p.Elapsed.Microseconds())/1000)
+	return b.String()
 }

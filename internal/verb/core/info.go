@@ -16,18 +16,16 @@ type infoCmd struct {
 	cli.JSONFlag
 }
 
-func infoVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "info",
-		Summary: "Show the number of events and each consumer's progress",
-		Details: `For each consumer: its subscription, its progress, how many events are pending,
+var infoVerb = &cli.Verb{
+	Name:    "info",
+	Summary: "Show the number of events and each consumer's progress",
+	Details: `For each consumer: its subscription, its progress, how many events are pending,
 and how its handler is doing.`,
-		Exits: "0 shown",
-		Examples: `thread info --thread ./inbox
+	Exits: "0 shown",
+	Examples: `thread info --thread ./inbox
 thread info --root ~/threads
 thread info --thread ./inbox --json | jq '.subscriptions[].last_acked_id'`,
-		Grammar: func() cli.Command { return new(infoCmd) },
-	}
+	Grammar: func() cli.Command { return new(infoCmd) },
 }
 
 func (c *infoCmd) Run(ctx context.Context, a *cli.App) error {

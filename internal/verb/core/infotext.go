@@ -12,7 +12,7 @@ import (
 )
 
 // appendInfoText appends the summary for people: the lines of T-52, and
-// after those of each consumer what is pending and how its handler is doing.
+// after the lines of each consumer what is pending and how its handler is doing.
 func appendInfoText(b []byte, info engine.Info, consumers []jsonform.ConsumerState, now time.Time) []byte {
 	b = fmt.Appendf(b, "Thread: %s\nEvents: %d\nSubscriptions: %d\n", cli.Printable(info.Dir), info.EventCount, len(consumers))
 	if info.Scheduled > 0 {
@@ -54,7 +54,7 @@ func appendInfoText(b []byte, info engine.Info, consumers []jsonform.ConsumerSta
 	return b
 }
 
-// appendLeaseText appends what is out with thread next.
+// appendLeaseText appends what is in flight with thread next.
 func appendLeaseText(b []byte, l *engine.LeaseState, now time.Time) []byte {
 	if l.Number == 0 {
 		return b

@@ -12,16 +12,14 @@ type initCmd struct {
 	Help cli.HelpFlag `short:"h" help:"Show this help."`
 }
 
-func initVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "init", Args: "<path>",
-		Summary: "Make a directory a thread",
-		Details: "What is already in the directory stays as it is, also an events.jsonl.",
-		Exits:   "0 the directory is a thread now\n1 it is one already, or cannot be written",
-		Examples: `thread init ./inbox
+var initVerb = &cli.Verb{
+	Name: "init", Args: "<path>",
+	Summary: "Make a directory a thread",
+	Details: "What is already in the directory stays as it is, also an events.jsonl.",
+	Exits:   "0 the directory is a thread now\n1 it is one already, or cannot be written",
+	Examples: `thread init ./inbox
 thread init ~/threads/build`,
-		Grammar: func() cli.Command { return new(initCmd) },
-	}
+	Grammar: func() cli.Command { return new(initCmd) },
 }
 
 // NamesThread is for package cli.
@@ -32,6 +30,9 @@ func (c *initCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if cli.IsURL(a.Dir) {
+		if err := a.RefuseHistory(); err != nil {
+			return err
+		}
 		if err := a.InitURL(ctx); err != nil {
 			return err
 		}

@@ -19,28 +19,26 @@ type nextCmd struct {
 	Limit    cli.Text `placeholder:"N" help:"How many events at most (default 1)."`
 	Timeout  cli.Text `placeholder:"DURATION" help:"How long to wait when there is none; without it not at all."`
 	Lease    cli.Text `placeholder:"DURATION" help:"How long the events are yours (default 30s): then they are given out again, and an attempt is counted."`
-	Ack      bool     `help:"Ack the events at once: they do not come again, whatever becomes of them."`
+	Ack      bool     `help:"Ack the events at once: they are not redelivered, whatever becomes of them."`
 	shapeFlags
 	cli.JSONFlag
 }
 
-func nextVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "next",
-		Summary: "Take the next events of a consumer without a handler",
-		Details: `Prints one JSON object per line: the event, and with it delivery, the number for
-thread ack --delivery, attempt, and lease_until. Until that is acked, or the lease is
-over, nothing else is given out for the consumer. An event whose lease ran out often
-enough (subscribe --max-attempts) becomes a dead letter; a group is halved until the
-event is alone. There may be fewer than --limit although more are there, as on a slow
-host: take until there are none, which is exit code 1 without a message.`,
-		Exits: "0 something was taken\n1 without a message: there was nothing to take within --timeout; a consumer with a handler, or paused",
-		Examples: `thread subscribe --thread ./inbox --consumer nightly --pull
+var nextVerb = &cli.Verb{
+	Name:    "next",
+	Summary: "Take the next events of a consumer without a handler",
+	Details: `Prints one JSON object per line: the event, with delivery (the number for thread ack
+--delivery), attempt and lease_until. Until the delivery is acked or its lease has
+expired, no other events of the consumer are delivered. An event whose lease expires too
+often (subscribe --max-attempts) becomes a dead letter; a group is halved until the
+event is alone. A delivery may have fewer than --limit events although more are unread,
+for example on a slow host. Repeat until exit code 1 without a message.`,
+	Exits: "0 something was taken\n1 without a message: there was nothing to take within --timeout; a consumer with a handler, or paused",
+	Examples: `thread subscribe --thread ./inbox --consumer nightly --pull
 thread next --thread ./inbox --consumer nightly --limit 100 --ack > events.jsonl
 thread next --thread ./inbox --consumer nightly --timeout 1m --lease 10m
 thread ack --thread ./inbox --consumer nightly --delivery 7`,
-		Grammar: func() cli.Command { return new(nextCmd) },
-	}
+	Grammar: func() cli.Command { return new(nextCmd) },
 }
 
 func (c *nextCmd) options() (o engine.NextOptions, timeout time.Duration, err error) {
@@ -62,7 +60,7 @@ func (c *nextCmd) options() (o engine.NextOptions, timeout time.Duration, err er
 	return o, timeout, err
 }
 
-// maxLease bounds a lease: what nobody acks is given out again in a year.
+// maxLease bounds a lease: what no process acks is given out again in a year.
 const maxLease = 366 * 24 * time.Hour
 
 func parseLease(flag, s string) (time.Duration, error) {
@@ -101,7 +99,7 @@ func (c *nextCmd) Run(ctx context.Context, a *cli.App) error {
 	if err == nil {
 		err = a.Out.Flush()
 	}
-	if err != nil && !o.Ack { // nobody got them
+	if err != nil && !o.Ack { // no process got them
 		if _, rerr := t.SettleDelivery(ctx, c.Consumer.Value, l.Number(), engine.Result{Verdict: engine.Returned}); rerr != nil {
 			a.LogWarning("next: consumer=%s delivery %d could not be given back: %v", c.Consumer.Value, l.Number(), rerr)
 		}
@@ -111,38 +109,19 @@ func (c *nextCmd) Run(ctx context.Context, a *cli.App) error {
 
 // wait takes events, for which it waits so long.
 func (c *nextCmd) wait(ctx context.Context, a *cli.App, t *engine.Thread, o engine.NextOptions, timeout time.Duration) (engine.Lease, error) {
+	next := func(ctx context.Context) (engine.Lease, error) { return take(ctx, t, c.Consumer.Value, o) }
 	if timeout == 0 {
-		return take(ctx, t, c.Consumer.Value, o)
+		return next(ctx)
 	}
-	w, err := t.Watch()
-	if err != nil {
-		return engine.Lease{}, err
-	}
-	defer w.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer cancel()
 	ctx, stop := a.Out.UntilReaderGone(ctx)
 	defer stop()
-	for {
-		// What is begun is brought to an end: a lease that nobody hears of is lost time.
-		l, err := take(context.WithoutCancel(ctx), t, c.Consumer.Value, o)
-		if err != nil || len(l.Events) > 0 {
-			return l, err
-		}
-		until := l.NotBefore
-		at, err := t.NextScheduled(context.WithoutCancel(ctx))
-		if err != nil {
-			return l, err
-		}
-		if until.IsZero() || !at.IsZero() && at.Before(until) {
-			until = at
-		}
-		if err := w.Wait(ctx, until); errors.Is(err, errTimeout) {
-			return l, nil
-		} else if err != nil {
-			return l, err
-		}
+	l, err := dispatch.AwaitNext(ctx, t, next)
+	if errors.Is(err, errTimeout) {
+		err = nil
 	}
+	return l, err
 }
 
 // take is Next, also after a process that was killed with events of the consumer.

@@ -5,6 +5,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/dispatch"
 )
 
 type pauseCmd struct {
@@ -15,26 +16,22 @@ type pauseCmd struct {
 
 type resumeCmd pauseCmd
 
-func pauseVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "pause",
-		Summary: "Stop delivering a consumer's events",
-		Details: `No handler is started, and consume ends with exit code 1, until thread resume.
-A running handler may finish. pop and ack by hand work as before.`,
-		Exits:    "0 paused, or was so",
-		Examples: `thread pause --thread ./inbox --consumer worker`,
-		Grammar:  func() cli.Command { return new(pauseCmd) },
-	}
+var pauseVerb = &cli.Verb{
+	Name:    "pause",
+	Summary: "Stop delivering a consumer's events",
+	Details: `No handler is started, and consume ends with exit code 1, until thread resume.
+A running handler may finish; one that waits in a lane of thread serve leaves it. pop and ack by hand work as before.`,
+	Exits:    "0 paused, or was so",
+	Examples: `thread pause --thread ./inbox --consumer worker`,
+	Grammar:  func() cli.Command { return new(pauseCmd) },
 }
 
-func resumeVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "resume",
-		Summary:  "End a pause and start the handler if there is work",
-		Exits:    "0 resumed, or was not paused",
-		Examples: `thread resume --thread ./inbox --consumer worker`,
-		Grammar:  func() cli.Command { return new(resumeCmd) },
-	}
+var resumeVerb = &cli.Verb{
+	Name:     "resume",
+	Summary:  "End a pause and start the handler if there is work",
+	Exits:    "0 resumed, or was not paused",
+	Examples: `thread resume --thread ./inbox --consumer worker`,
+	Grammar:  func() cli.Command { return new(resumeCmd) },
 }
 
 func (c *pauseCmd) Run(ctx context.Context, a *cli.App) error {
@@ -56,7 +53,9 @@ func setPaused(ctx context.Context, a *cli.App, c *pauseCmd, set func(*engine.Th
 		return err
 	}
 	word := "Paused"
-	if !paused {
+	if paused {
+		dispatch.WakeServer(t)
+	} else {
 		word = "Resumed"
 		startHandlers(ctx, a, t, "resume", id)
 	}

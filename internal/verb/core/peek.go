@@ -22,19 +22,17 @@ type peekCmd struct {
 	cli.JSONFlag
 }
 
-func peekVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "peek",
-		Summary: "Print events without consuming them",
-		Details: "Needs no subscription and changes nothing.",
-		Exits:   "0 what matches is printed, perhaps nothing",
-		Examples: `thread peek --thread ./inbox --last-event-id 0
+var peekVerb = &cli.Verb{
+	Name:    "peek",
+	Summary: "Print events without consuming them",
+	Details: "Needs no subscription and changes nothing.",
+	Exits:   "0 what matches is printed, perhaps nothing",
+	Examples: `thread peek --thread ./inbox --last-event-id 0
 thread peek --thread ./inbox --last-event-id 0 --limit 1000 --filter "source LIKE 'internal:%'"
 thread peek --thread ./inbox --last-event-id 0 --source 'external:*' --type message
 thread peek --thread ./inbox --last-event-id 0 --reverse --limit 10 --since 24h
 thread peek --thread ./inbox --last-event-id 0 --filter "content LIKE '%invoice%'" --explain`,
-		Grammar: func() cli.Command { return new(peekCmd) },
-	}
+	Grammar: func() cli.Command { return new(peekCmd) },
 }
 
 func (c *peekCmd) Run(ctx context.Context, a *cli.App) error {

@@ -19,18 +19,16 @@ type popCmd struct {
 	cli.JSONFlag
 }
 
-func popVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "pop",
-		Summary: "Record a consumer's progress and print its next events",
-		Details: `Prints the events after --last-event-id that match the consumer's filter, one
-JSON object per line; nothing when there are none. A smaller id than before
-delivers again.`,
-		Exits: "0 the progress is stored, and what is unread is printed, perhaps nothing",
-		Examples: `thread pop --thread ./inbox --consumer worker --last-event-id 0
+var popVerb = &cli.Verb{
+	Name:    "pop",
+	Summary: "Record a consumer's progress and print its next events",
+	Details: `Prints the events after --last-event-id that match the consumer's filter, one JSON
+object per line, and nothing when there are none. A smaller id than before delivers
+events again.`,
+	Exits: "0 the progress is stored, and what is unread is printed, perhaps nothing",
+	Examples: `thread pop --thread ./inbox --consumer worker --last-event-id 0
 thread pop --thread ./inbox --consumer worker --last-event-id 42 --limit 10`,
-		Grammar: func() cli.Command { return new(popCmd) },
-	}
+	Grammar: func() cli.Command { return new(popCmd) },
 }
 
 func (c *popCmd) Run(ctx context.Context, a *cli.App) error {

@@ -19,21 +19,19 @@ type pruneCmd struct {
 	cli.JSONFlag
 }
 
-func pruneVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "prune",
-		Summary: "Drop old events",
-		Details: `Needs one of --keep-last, --older-than and --acked, or the first two: then what
+var pruneVerb = &cli.Verb{
+	Name:    "prune",
+	Summary: "Drop old events",
+	Details: `Needs one of --keep-last, --older-than and --acked, or the first two: then what
 either keeps is kept, however wrong the clock is. An event that a consumer still
 waits for, or has as a dead letter, keeps all of them, and the consumer is named. Ids
 are not reused, and events*.jsonl stay as they are. The database is rewritten as by
 thread compact.`,
-		Exits: "0 dropped, or nothing was old enough\n1 unread events or dead letters are held, and there is no --force\n130 interrupted on a terminal: nothing was dropped",
-		Examples: `thread prune --thread ./inbox --acked
+	Exits: "0 dropped, or nothing was old enough\n1 unread events or dead letters are held, and there is no --force\n130 interrupted on a terminal: nothing was dropped",
+	Examples: `thread prune --thread ./inbox --acked
 thread prune --thread ./inbox --older-than 30d --keep-last 1000 --dry-run
 thread prune --thread ./inbox --keep-last 100000`,
-		Grammar: func() cli.Command { return new(pruneCmd) },
-	}
+	Grammar: func() cli.Command { return new(pruneCmd) },
 }
 
 func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {

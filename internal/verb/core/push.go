@@ -36,23 +36,21 @@ type pushCmd struct {
 	cli.JSONFlag
 }
 
-func pushVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "push",
-		Summary: "Store an event, or a batch from stdin",
-		Details: `Exit code 0 means that the event survives a loss of power. A batch is stored
-whole or not at all. Printed is the id of each stored event, one per line.
-Then the handlers of the subscriptions that match are started. Bytes that are not
-valid UTF-8, and half of a surrogate pair in a batch, are stored as U+FFFD, with a
-warning that counts them: encode binary content, for example with base64.`,
-		Exits: "0 stored, and survives a loss of power; with --dedupe-key also: stored before\n1 not stored, or it may be: the message says which\n2 a line of the batch, a text that --strict refuses: nothing is stored",
-		Examples: `thread push --thread ./inbox --source self --type message --content "hello"
+var pushVerb = &cli.Verb{
+	Name:    "push",
+	Summary: "Store an event, or a batch from stdin",
+	Details: `Exit code 0 means that the event survives a loss of power. A batch is stored whole or
+not at all. Prints the id of each stored event, one per line, and starts the handlers of
+matching subscriptions. Bytes that are not valid UTF-8, and half of a surrogate pair in
+a batch, are stored as U+FFFD, and a warning counts them. Encode binary content, for
+example with base64.`,
+	Exits: "0 stored, and survives a loss of power; with --dedupe-key also: stored before\n1 not stored, or it may be: the message says which\n2 a line of the batch, a text that --strict refuses: nothing is stored",
+	Examples: `thread push --thread ./inbox --source self --type message --content "hello"
 thread push --thread ./inbox --source self --type record --subtype toolcall --content "$json"
 thread push --thread ./inbox --source ci --type build --content-file log.txt --dedupe-key "build-$ID"
 du -s /srv/* | thread push --thread ./inbox --lines
 thread push --thread ./copy --batch < ./inbox/events.jsonl`,
-		Grammar: func() cli.Command { return new(pushCmd) },
-	}
+	Grammar: func() cli.Command { return new(pushCmd) },
 }
 
 func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
@@ -71,7 +69,7 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 		if drafts, err = c.lines(a.Stdin, replaced); err != nil {
 			return err
 		}
-		c.Batch = true // but for the form of what is read
+		c.Batch = true // except for the form of what is read
 	}
 	if !c.Batch {
 		if draft, err = c.draft(a.Stdin, replaced); err != nil {
@@ -94,10 +92,11 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	if c.Delay.Set || c.At.Set {
 		err := c.pushLater(ctx, a, t, draft)
-		if err == nil {
-			warnReplaced(a, replaced)
+		if err != nil {
+			return err
 		}
-		return err
+		warnReplaced(a, replaced)
+		return nil
 	}
 	end := func() {}
 	if c.Batch {

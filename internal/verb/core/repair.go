@@ -17,22 +17,20 @@ type repairCmd struct {
 	cli.JSONFlag
 }
 
-func repairVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "repair",
-		Summary: "Save what can be read of a damaged thread into a new directory",
-		Details: `Takes each event from the database where its checksum fits, from the state
+var repairVerb = &cli.Verb{
+	Name:    "repair",
+	Summary: "Save what can be read of a damaged thread into a new directory",
+	Details: `Takes each event from the database where its checksum fits, from the state
 before the last change where that is intact, from events*.jsonl, or from pages that
 are no longer in use; with them the subscriptions and the progress. The index is
 rebuilt. Prints which ids were lost, and which may have been: an id that may have
 been assigned is not assigned again. The damaged directory is not changed. Exit
 code 1 when anything was, or may have been, lost.`,
-		Exits: "0 everything was saved\n1 something could not be saved: what, is printed\n130 interrupted on a terminal",
-		Examples: `thread repair --thread ./inbox --to ./inbox.new
+	Exits: "0 everything was saved\n1 something could not be saved: what, is printed\n130 interrupted on a terminal",
+	Examples: `thread repair --thread ./inbox --to ./inbox.new
 mv ./inbox ./inbox.damaged && mv ./inbox.new ./inbox`,
-		Grammar:     func() cli.Command { return new(repairCmd) },
-		Directories: "restore it from a backup of the database",
-	}
+	Grammar:     func() cli.Command { return new(repairCmd) },
+	Directories: "restore it from a backup of the database",
 }
 
 func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
@@ -49,7 +47,7 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 	if err := target.Outside(to); err != nil {
 		return err
 	}
-	// The repaired thread would go on with lines that are somebody else's.
+	// The repaired thread would continue with lines that are another process's.
 	_, unfinished := os.Lstat(to + "/events.db.new") // of a repair that was killed: it is done again
 	if _, err := os.Lstat(to + "/events.jsonl"); err == nil && unfinished != nil && !cli.IsThread(to) {
 		return cli.Taken(to + "/events.jsonl")

@@ -8,6 +8,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/dispatch"
 	"thread/internal/jsonform"
 )
 
@@ -21,22 +22,20 @@ type retainCmd struct {
 	cli.JSONFlag
 }
 
-func retainVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "retain",
-		Summary: "Show or change what the thread keeps by itself",
-		Details: `Without a limit it shows what holds. Limits that are given replace all of those before,
+var retainVerb = &cli.Verb{
+	Name:    "retain",
+	Summary: "Show or change what the thread keeps by itself",
+	Details: `Without a limit it shows what holds. Limits that are given replace all of those before,
 are kept at once, and from then on by thread serve or after pushes, in the background.
 An event that a consumer still waits for, or has as a dead letter, keeps all newer ones;
 thread info names the consumer. An eighth more is dropped than --max-bytes and
 --max-events ask for, because the database is rewritten; for their age events go at the
 latest a day late. Rotated events-*.jsonl and logs go with their events. Ids are not reused.`,
-		Exits: "0 shown or stored",
-		Examples: `thread retain --thread ./inbox --max-age 30d --max-bytes 200M
+	Exits: "0 shown or stored",
+	Examples: `thread retain --thread ./inbox --max-age 30d --max-bytes 200M
 thread retain --thread ./inbox
 thread retain --thread ./inbox --off`,
-		Grammar: func() cli.Command { return new(retainCmd) },
-	}
+	Grammar: func() cli.Command { return new(retainCmd) },
 }
 
 func (c *retainCmd) Run(ctx context.Context, a *cli.App) error {
@@ -146,7 +145,7 @@ func newRetainJSON(s *engine.LimitsState, done engine.Compaction) retainJSON {
 	return retainJSON{l, done.Dropped}
 }
 
-// keepLimits is for a push that nobody else does it for: what can be done at once.
+// keepLimits is for a push that no other process does it for: what can be done at once.
 func keepLimits(ctx context.Context, t *engine.Thread) {
 	limit := keepLimitsTime
 	if t.URL() != "" {
@@ -154,10 +153,10 @@ func keepLimits(ctx context.Context, t *engine.Thread) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_, _ = t.Retain(ctx) // the next one goes on
+	_ = dispatch.Retain(ctx, t) // the next push tries again
 }
 
-// A server may be far, and there is nobody to do it in the background.
+// A server may be far, and there is no process to do it in the background.
 const (
 	keepLimitsTime = 100 * time.Millisecond
 	keepLimitsFar  = 2 * time.Second

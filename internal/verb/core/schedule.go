@@ -29,16 +29,14 @@ type scheduleAddCmd struct {
 const scheduleDetails = `A thread serve pushes the event at its time; without one, the next command that
 uses the thread does. Times that were missed are made up for by one event.`
 
-func scheduleAddVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "schedule add",
-		Summary: "Push an event again and again",
-		Details: scheduleDetails,
-		Exits:   "0 stored\n1 a schedule of that name exists",
-		Examples: `thread schedule add --thread ./inbox --name tick --when "*/5 * * * *" --source cron --type tick
+var scheduleAddVerb = &cli.Verb{
+	Name:    "schedule add",
+	Summary: "Push an event again and again",
+	Details: scheduleDetails,
+	Exits:   "0 stored\n1 a schedule of that name exists",
+	Examples: `thread schedule add --thread ./inbox --name tick --when "*/5 * * * *" --source cron --type tick
 thread schedule add --thread ./inbox --name poll --when "@every 30s" --source cron --type poll`,
-		Grammar: func() cli.Command { return new(scheduleAddCmd) },
-	}
+	Grammar: func() cli.Command { return new(scheduleAddCmd) },
 }
 
 func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
@@ -68,18 +66,16 @@ type scheduleListCmd struct {
 	cli.JSONFlag
 }
 
-func scheduleListVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "schedule list",
-		Summary: "Show what is scheduled",
-		Details: `Schedules by name, then the events of push --delay and --at in the order of
+var scheduleListVerb = &cli.Verb{
+	Name:    "schedule list",
+	Summary: "Show what is scheduled",
+	Details: `Schedules by name, then the events of push --delay and --at in the order of
 time, with the id that thread schedule cancel takes for a name and once for the times.
 Columns are name, times, next time, source, type and content; on a terminal aligned and
 cut to its width, elsewhere whole and with a tab in between.`,
-		Exits:    "0 listed, perhaps none",
-		Examples: `thread schedule list --thread ./inbox`,
-		Grammar:  func() cli.Command { return new(scheduleListCmd) },
-	}
+	Exits:    "0 listed, perhaps none",
+	Examples: `thread schedule list --thread ./inbox`,
+	Grammar:  func() cli.Command { return new(scheduleListCmd) },
 }
 
 func (c *scheduleListCmd) Run(ctx context.Context, a *cli.App) error {
@@ -142,15 +138,13 @@ type scheduleCancelCmd struct {
 	ID cli.Text `arg:"" name:"id" help:"The delayed id, as push printed it."`
 }
 
-func scheduleCancelVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "schedule cancel", Args: "<id>",
-		Summary:  "Cancel an event of push --delay or --at",
-		Details:  `Its time must not have come. thread schedule list shows the ids.`,
-		Exits:    "0 cancelled\n1 no delayed event waits with that id",
-		Examples: `thread schedule cancel --thread ./inbox 3`,
-		Grammar:  func() cli.Command { return new(scheduleCancelCmd) },
-	}
+var scheduleCancelVerb = &cli.Verb{
+	Name: "schedule cancel", Args: "<id>",
+	Summary:  "Cancel an event of push --delay or --at",
+	Details:  `Its time must not have come. thread schedule list shows the ids.`,
+	Exits:    "0 cancelled\n1 no delayed event waits with that id",
+	Examples: `thread schedule cancel --thread ./inbox 3`,
+	Grammar:  func() cli.Command { return new(scheduleCancelCmd) },
 }
 
 func (c *scheduleCancelCmd) Run(ctx context.Context, a *cli.App) error {
@@ -182,15 +176,13 @@ type scheduleRemoveCmd struct {
 	cli.JSONFlag
 }
 
-func scheduleRemoveVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "schedule remove",
-		Summary:  "Remove a schedule",
-		Details:  `The events that it has pushed stay.`,
-		Exits:    "0 removed\n1 there is no such schedule",
-		Examples: `thread schedule remove --thread ./inbox --name tick`,
-		Grammar:  func() cli.Command { return new(scheduleRemoveCmd) },
-	}
+var scheduleRemoveVerb = &cli.Verb{
+	Name:     "schedule remove",
+	Summary:  "Remove a schedule",
+	Details:  `The events that it has pushed stay.`,
+	Exits:    "0 removed\n1 there is no such schedule",
+	Examples: `thread schedule remove --thread ./inbox --name tick`,
+	Grammar:  func() cli.Command { return new(scheduleRemoveCmd) },
 }
 
 func (c *scheduleRemoveCmd) Run(ctx context.Context, a *cli.App) error {

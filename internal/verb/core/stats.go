@@ -1,8 +1,10 @@
 package core
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,19 +25,17 @@ type statsCmd struct {
 	cli.JSONFlag
 }
 
-func statsVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "stats",
-		Summary: "Count events by source, type and subtype",
-		Details: `The greatest counts come first. An event without a subtype is counted apart from
+var statsVerb = &cli.Verb{
+	Name:    "stats",
+	Summary: "Count events by source, type and subtype",
+	Details: `The greatest counts come first. An event without a subtype is counted apart from
 those with an empty one: its subtype is -, with --json null. No event is read
 unless --filter asks for more than source, type and subtype.`,
-		Exits: "0 counted, perhaps nothing",
-		Examples: `thread stats --thread ./inbox
+	Exits: "0 counted, perhaps nothing",
+	Examples: `thread stats --thread ./inbox
 thread stats --thread ./inbox --by type --source 'external:*'
 thread stats --thread ./inbox --by source --since 24h --limit 10 --json`,
-		Grammar: func() cli.Command { return new(statsCmd) },
-	}
+	Grammar: func() cli.Command { return new(statsCmd) },
 }
 
 // columns of the count.
@@ -82,61 +82,201 @@ func (c *statsCmd) Run(ctx context.Context, a *cli.App) error {
 			return err
 		}
 	}
-	counts, err := t.Counts(ctx, q)
+	list, err := by.count(ctx, t, q, limit)
 	if err != nil {
 		return err
 	}
-	return printStats(a, by.sum(counts), by, limit, c.JSON)
+	return printStats(a, list, by, c.JSON)
 }
 
-// sum adds up the counts of what is the same in the columns.
-func (by statsBy) sum(counts map[engine.Series]int64) map[engine.Series]int64 {
-	sums := make(map[engine.Series]int64, len(counts))
-	for s, n := range counts {
-		if !by.source {
-			s.Source = ""
-		}
-		if !by.typ {
-			s.Type = ""
-		}
-		if !by.subtype {
-			s.Subtype, s.HasSubtype = "", false
-		}
-		sums[s] += n
+// count returns the counts in order, at most limit unless that is negative. What is the same in
+// the columns is added up.
+func (by statsBy) count(ctx context.Context, t *engine.Thread, q engine.Query, limit int64) (*greatest, error) {
+	if by == (statsBy{true, true, true}) && t.URL() == "" {
+		best := &greatest{limit: limit}
+		err := t.EachCount(ctx, q, best.add)
+		best.order()
+		return best, err
 	}
-	return sums
-}
-
-func printStats(a *cli.App, counts map[engine.Series]int64, by statsBy, limit int64, json bool) error {
-	list := make([]engine.Series, 0, len(counts))
-	for s := range counts {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(x, y engine.Series) int {
-		return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x.Source, y.Source), cmp.Compare(x.Type, y.Type),
-			cmp.Compare(x.Subtype, y.Subtype), cmp.Compare(strconv.FormatBool(x.HasSubtype), strconv.FormatBool(y.HasSubtype)))
+	sums := &greatest{limit: -1}
+	most := 0 // that a sum of sums left
+	err := t.EachCount(ctx, q, func(s *engine.Series, n int64) {
+		one := engine.Series{}
+		if by.source {
+			one.Source = s.Source
+		}
+		if by.typ {
+			one.Type = s.Type
+		}
+		if by.subtype {
+			one.Subtype, one.HasSubtype = s.Subtype, s.HasSubtype
+		}
+		if sums.add(&one, n); len(sums.list) >= 2*most+1<<15 {
+			sums.sum()
+			most = len(sums.list)
+		}
 	})
-	if limit >= 0 && int64(len(list)) > limit {
-		list = list[:limit]
-	}
+	sums.sum()
+	sums.limit = limit
+	sums.order()
+	return sums, err
+}
+
+func printStats(a *cli.App, counts *greatest, by statsBy, json bool) error {
 	table := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{5, 12, 8, 8}}
 	table.Header(by.cells("COUNT", "SOURCE", "TYPE", "SUBTYPE")...)
-	for _, s := range list {
+	for _, x := range counts.list {
+		s := counts.series(x)
 		var err error
 		if json {
-			err = by.json(a, &s, counts[s])
+			err = by.json(a, &s, x.n)
 		} else {
 			subtype := "-"
 			if s.HasSubtype {
 				subtype = cli.Printable(s.Subtype)
 			}
-			err = table.Row(by.cells(strconv.FormatInt(counts[s], 10), cli.Printable(s.Source), cli.Printable(s.Type), subtype)...)
+			err = table.Row(by.cells(strconv.FormatInt(x.n, 10), cli.Printable(s.Source), cli.Printable(s.Type), subtype)...)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return table.Flush()
+}
+
+// seriesCount is how many events a series has. There may be millions: it has no pointer that a
+// collection of garbage would follow.
+type seriesCount struct {
+	n     int64
+	head  uint64 // the first 8 bytes of the source, which compare as it does
+	piece uint32 // of greatest.text
+	at    uint32 // where its text begins there
+}
+
+// greatest keeps the greatest counts. With a limit it holds about twice as many as that.
+type greatest struct {
+	limit int64 // negative: all
+	list  []seriesCount
+	text  [][]byte // of the series in list, in pieces
+	full  bool     // the first limit ones of list are in order
+}
+
+const textPieceBytes = 1 << 18
+
+// add keeps a copy of a count that may be one of the greatest.
+func (g *greatest) add(s *engine.Series, n int64) {
+	x := g.put(s, n)
+	if g.full && g.compare(x, g.list[g.limit-1]) > 0 {
+		g.text[x.piece] = g.text[x.piece][:x.at]
+		return
+	}
+	if g.list = append(g.list, x); g.limit > 0 && len(g.list) >= 64 && int64(len(g.list)/2) >= g.limit {
+		g.order()
+		g.full = true
+	}
+}
+
+// put copies the text of a series: what an earlier transaction has read is not valid any more.
+func (g *greatest) put(s *engine.Series, n int64) seriesCount {
+	size := len(s.Source) + len(s.Type) + len(s.Subtype) + 3*binary.MaxVarintLen64
+	if last := len(g.text) - 1; last < 0 || cap(g.text[last])-len(g.text[last]) < size {
+		g.text = append(g.text, make([]byte, 0, max(size, textPieceBytes)))
+	}
+	last := len(g.text) - 1
+	x := seriesCount{n: n, piece: uint32(last), at: uint32(len(g.text[last]))}
+	subtype := 0 // 1 more than its length, 0 for none
+	if s.HasSubtype {
+		subtype = len(s.Subtype) + 1
+	}
+	b := g.text[last]
+	for _, length := range [...]int{len(s.Source), len(s.Type), subtype} {
+		b = binary.AppendUvarint(b, uint64(length))
+	}
+	b = append(append(append(b, s.Source...), s.Type...), s.Subtype...)
+	g.text[last] = b
+	var head [8]byte
+	copy(head[:], s.Source)
+	x.head = binary.BigEndian.Uint64(head[:])
+	return x
+}
+
+// columns returns the text of a series.
+func (g *greatest) columns(x seriesCount) (source, typ, subtype []byte, hasSubtype bool) {
+	b := g.text[x.piece][x.at:]
+	var lengths [3]int
+	for i := range lengths {
+		length, n := binary.Uvarint(b)
+		lengths[i], b = int(length), b[n:]
+	}
+	source, b = b[:lengths[0]], b[lengths[0]:]
+	typ, b = b[:lengths[1]], b[lengths[1]:]
+	if hasSubtype = lengths[2] > 0; hasSubtype {
+		subtype = b[:lengths[2]-1]
+	}
+	return source, typ, subtype, hasSubtype
+}
+
+func (g *greatest) series(x seriesCount) engine.Series {
+	source, typ, subtype, hasSubtype := g.columns(x)
+	return engine.Series{Source: string(source), Type: string(typ), Subtype: string(subtype), HasSubtype: hasSubtype}
+}
+
+// compare orders the greatest counts first, and equal ones by their names.
+func (g *greatest) compare(x, y seriesCount) int {
+	if c := cmp.Compare(y.n, x.n); c != 0 {
+		return c
+	}
+	return g.compareNames(x, y)
+}
+
+func (g *greatest) compareNames(x, y seriesCount) int {
+	if c := cmp.Compare(x.head, y.head); c != 0 {
+		return c
+	}
+	xSource, xType, xSubtype, xHas := g.columns(x)
+	ySource, yType, ySubtype, yHas := g.columns(y)
+	if c := cmp.Or(bytes.Compare(xSource, ySource), bytes.Compare(xType, yType), bytes.Compare(xSubtype, ySubtype)); c != 0 || xHas == yHas {
+		return c
+	}
+	if yHas {
+		return -1
+	}
+	return 1
+}
+
+func (g *greatest) order() {
+	slices.SortFunc(g.list, g.compare)
+	if g.limit >= 0 && int64(len(g.list)) > g.limit {
+		g.list = g.list[:g.limit]
+		g.tidy()
+	}
+}
+
+// sum adds up the counts of equal series.
+func (g *greatest) sum() {
+	slices.SortFunc(g.list, g.compareNames)
+	sums := g.list[:0]
+	for _, x := range g.list {
+		if last := len(sums) - 1; last >= 0 && g.compareNames(sums[last], x) == 0 {
+			sums[last].n += x.n
+			continue
+		}
+		sums = append(sums, x)
+	}
+	if len(sums) < len(g.list) {
+		g.list = sums
+		g.tidy()
+	}
+}
+
+// tidy drops the text of what is not in the list any more.
+func (g *greatest) tidy() {
+	old := *g
+	g.text = nil
+	for i, x := range g.list {
+		s := old.series(x)
+		g.list[i] = g.put(&s, x.n)
+	}
 }
 
 func (by statsBy) cells(count, source, typ, subtype string) []string {

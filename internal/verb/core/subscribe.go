@@ -9,6 +9,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/dispatch"
 	"thread/internal/duration"
 )
 
@@ -33,28 +34,26 @@ type subscribeCmd struct {
 	Command []string `arg:"" optional:"" name:"cmd" help:"With -- before it: short for --handler \"thread consume -- CMD ARGS\"."`
 }
 
-func subscribeVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "subscribe",
-		Args:    "[-- CMD ARGS...]",
-		Summary: "Run a command when events arrive",
-		Details: `The handler finds THREAD_DIR, THREAD_CONSUMER and THREAD_LAST_ACKED_ID in its
-environment. It is expected to pop until nothing is left; it never runs twice at
-the same time for one consumer. Progress is what it passes to pop, or with --ack
-on-success also the last event it popped before it ended with 0. thread consume
-does all of this for a command that handles one event or a batch, and -- CMD ARGS
-stands for the handler that runs it so.
---replace keeps what is not given; --filter "" takes the filter away.
---source, --type, --subtype and --filter are one filter, and replace it as one.`,
-		Exits: "0 subscribed, or with --replace changed\n1 the consumer exists, and there is no --replace; a handler for a consumer while a delivery of thread next is out",
-		Examples: `thread subscribe --thread ./inbox --consumer worker --handler "./work.sh"
+var subscribeVerb = &cli.Verb{
+	Name:    "subscribe",
+	Args:    "[-- CMD ARGS...]",
+	Summary: "Run a command when events arrive",
+	Details: `The handler finds THREAD_DIR, THREAD_CONSUMER and THREAD_LAST_ACKED_ID in its
+environment. It should pop until no event is left. It never runs twice at the same time
+for one consumer. Progress is the id that it passes to pop; with --ack on-success, a
+handler that exits 0 also acks the last event it popped. thread consume does all of this
+for a command that handles one event or a batch: -- CMD ARGS is short for that handler.
+--replace keeps all settings that are not given, and prints the handler that it removes;
+--filter "" removes the filter. --source, --type, --subtype and --filter form one
+filter, and are replaced together.`,
+	Exits: "0 subscribed, or with --replace changed\n1 the consumer exists, and there is no --replace; a handler for a consumer while a delivery of thread next is in flight",
+	Examples: `thread subscribe --thread ./inbox --consumer worker --handler "./work.sh"
 thread subscribe --thread ./inbox --consumer chat --handler "agent run admin" --filter "type = 'message' AND source <> 'self'"
 thread subscribe --thread ./inbox --consumer worker --handler "thread consume -- ./worker" --from end
 thread subscribe --thread ./inbox --consumer worker -- ./worker --quiet
 thread subscribe --thread ./inbox --consumer nightly --pull
 thread subscribe --thread ./inbox --consumer worker --replace --filter "type = 'order'"`,
-		Grammar: func() cli.Command { return new(subscribeCmd) },
-	}
+	Grammar: func() cli.Command { return new(subscribeCmd) },
 }
 
 func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
@@ -84,12 +83,17 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	s := engine.Subscription{Consumer: c.Consumer.Value}
 	change(&s)
+	dropped := "" // the handler that --replace takes away
 	err = t.Update(ctx, func(tx *engine.Tx) error {
 		err := engine.ErrNoSubscription
 		if c.Replace {
 			err = tx.Replace(s.Consumer, func(stored *engine.Subscription) {
+				before := *stored
 				change(stored)
 				s = *stored
+				if dropped = ""; !before.Pull && before.Handler != s.Handler {
+					dropped = before.Handler
+				}
 			})
 		}
 		if errors.Is(err, engine.ErrNoSubscription) && (c.Handler.Set || c.Pull) {
@@ -102,6 +106,9 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 	})
 	if err != nil {
 		return err
+	}
+	if dropped != "" {
+		a.Warn("consumer '%s' had the handler %s, which is not run any more", s.Consumer, dropped)
 	}
 	startHandlers(ctx, a, t, "subscribe", s.Consumer)
 	if t.URL() != "" && !s.Pull {
@@ -126,6 +133,9 @@ func (c *subscribeCmd) consumed() error {
 		return cli.UsageError("the command behind -- is empty", "name a program, for example thread subscribe --consumer worker -- ./worker")
 	case c.Handler.Set || c.Pull || c.Ack.Set:
 		return cli.UsageError("a command behind -- goes without --handler, --pull and --ack", "give one of them: thread consume acks what CMD has processed")
+	}
+	if err := cli.CheckStoredCommand(c.Command); err != nil {
+		return err
 	}
 	c.Handler = cli.Text{Value: "thread consume --", Set: true}
 	for _, word := range c.Command {
@@ -152,7 +162,7 @@ func (c *subscribeCmd) checkHandler() error {
 // change returns what the flags change of a subscription.
 func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 	if c.Session.Set {
-		return nil, cli.UsageError("--session is not known: what belongs to one conversation is told by a key", "add --parallel N --key source, or --key '$.chat.id' for a member of the content, and thread consume as the handler, see docs/CONSUME.md")
+		return nil, cli.UsageError("--session is not known: what belongs to one conversation is told by a key", "add --parallel N --key source, or --key '$.chat.id' for a member of the content, and thread consume as the handler, see docs/reference/consume.md")
 	}
 	var timeout time.Duration
 	if c.Timeout.Set {
@@ -227,4 +237,31 @@ func (c *subscribeCmd) change() (func(*engine.Subscription), error) {
 			s.Filter = nil
 		}
 	}, nil
+}
+
+type unsubscribeCmd struct {
+	cli.ThreadFlags
+	Consumer cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer, as subscribed."`
+}
+
+var unsubscribeVerb = &cli.Verb{
+	Name:     "unsubscribe",
+	Summary:  "Remove a subscription",
+	Details:  "The consumer's progress is kept: when it subscribes again, it continues.",
+	Exits:    "0 removed; the progress stays",
+	Examples: `thread unsubscribe --thread ./inbox --consumer worker`,
+	Grammar:  func() cli.Command { return new(unsubscribeCmd) },
+}
+
+func (c *unsubscribeCmd) Run(ctx context.Context, a *cli.App) error {
+	t, err := a.OpenFor(c.Thread.Value, c.Consumer.Value)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := t.Unsubscribe(ctx, c.Consumer.Value); err != nil {
+		return err
+	}
+	dispatch.WakeServer(t)
+	return a.Out.Text("Unsubscribed consumer '" + cli.Printable(c.Consumer.Value) + "'\n")
 }

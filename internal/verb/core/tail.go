@@ -29,23 +29,21 @@ type tailCmd struct {
 	cli.JSONFlag
 }
 
-func tailVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "tail",
-		Summary: "Show the last events, or wait for new ones",
-		Details: `Columns are id, time, source, type and content, with control characters escaped.
+var tailVerb = &cli.Verb{
+	Name:    "tail",
+	Summary: "Show the last events, or wait for new ones",
+	Details: `Columns are id, time, source, type and content, with control characters escaped.
 On a terminal they are aligned, cut to its width, and coloured unless NO_COLOR is
 set; elsewhere they are whole and separated by tabs. --follow waits for file
 notifications, without polling or holding a lock; it ends with exit code 0 after
-Ctrl-C, or when nobody reads what it prints any more. A script that must not miss
-what comes before it waits gives --last-event-id.`,
-		Exits: "0 printed; with -f also: interrupted, or its reader is gone\n1 fewer than --limit events came within --timeout",
-		Examples: `thread tail --thread ./inbox
+Ctrl-C, or when its reader has ended. To miss no event
+between two calls, give --last-event-id.`,
+	Exits: "0 printed; with -f also: interrupted, or its reader is gone\n1 fewer than --limit events came within --timeout",
+	Examples: `thread tail --thread ./inbox
 thread tail --thread ./inbox -n 100 -f --filter "type = 'message'"
 thread tail --thread ./inbox --limit 1 --timeout 30s --filter "type = 'done'"
 thread tail --thread ./inbox -n 0 -f --json | jq .content`,
-		Grammar: func() cli.Command { return new(tailCmd) },
-	}
+	Grammar: func() cli.Command { return new(tailCmd) },
 }
 
 // follows is what the flags say about new events.
@@ -131,11 +129,11 @@ func (c *tailCmd) Run(ctx context.Context, a *cli.App) error {
 }
 
 // errTimeout ends await.
-var errTimeout = errors.New("the time is over")
+var errTimeout = errors.New("the time has ended")
 
 // await gives fn the events after last that match where, first those that are there,
-// then new ones, until it returns false. It returns errTimeout when that time is over,
-// unless it is 0, the cause of the end of ctx, and cli.ErrReaderGone when nobody reads
+// then new ones, until it returns false. It returns errTimeout when that time has ended,
+// unless it is 0, the cause of the end of ctx, and cli.ErrReaderGone when no process reads
 // stdout any more.
 func await(ctx context.Context, a *cli.App, t *engine.Thread, last int64, where string, timeout time.Duration, fn func(e *event.Event) (more bool, err error)) error {
 	if timeout > 0 {
@@ -181,9 +179,9 @@ func newTailView(a *cli.App, json bool) *tailView {
 }
 
 // begin prints the last n events that match, and returns the id after which to
-// go on.
+// continue.
 func (v *tailView) begin(ctx context.Context, t *engine.Thread, where string, n int64) (last int64, err error) {
-	// The place to go on from comes first: what is pushed now is printed later.
+	// The place to continue from comes first: what is pushed now is printed later.
 	if err := t.View(ctx, func(tx *engine.Tx) error { last = tx.Head(); return nil }); err != nil {
 		return 0, err
 	}
@@ -223,13 +221,13 @@ func (v *tailView) rest(ctx context.Context, t *engine.Thread, last int64, where
 // show prints an event at once.
 func (v *tailView) show(e *event.Event) error {
 	err := v.print(e)
-	if err == nil {
-		err = v.table.Flush()
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = v.a.Out.Flush()
+	if err = v.table.Flush(); err != nil {
+		return err
 	}
-	return err
+	return v.a.Out.Flush()
 }
 
 func (v *tailView) print(e *event.Event) error {

@@ -18,18 +18,17 @@ type whyCmd struct {
 	ID cli.Text `arg:"" optional:"" name:"id" help:"The id of the event, in place of --event-id."`
 }
 
-func whyVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "why",
-		Args:    "<id>",
-		Summary: "Explain where an event is for a consumer",
-		Details: `The first word is one of: not stored, not matched, bad filter, acked, pending,
-running, retrying, stopped, stalled. What follows says behind what it waits,
-which part of the filter leaves it out, or after which error it stalled.`,
-		Exits:    "0 explained, whatever the answer is",
-		Examples: `thread why --thread ./inbox --consumer worker 42`,
-		Grammar:  func() cli.Command { return new(whyCmd) },
-	}
+var whyVerb = &cli.Verb{
+	Name:    "why",
+	Args:    "<id>",
+	Summary: "Explain where an event is for a consumer",
+	Details: `The first word is one of: not stored, not matched, bad filter, acked, pending, running,
+retrying, stopped, stalled. The text after it explains what the event waits for, which
+part of the filter excludes it, or which error stalled the consumer. See
+docs/TROUBLESHOOTING.md.`,
+	Exits:    "0 explained, whatever the answer is",
+	Examples: `thread why --thread ./inbox --consumer worker 42`,
+	Grammar:  func() cli.Command { return new(whyCmd) },
 }
 
 func (c *whyCmd) Run(ctx context.Context, a *cli.App) error {

@@ -7,9 +7,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"thread/history"
 	"thread/internal/backup"
 	"thread/internal/cli"
+	"thread/internal/dispatch"
 	"thread/internal/target"
 )
 
@@ -20,18 +23,17 @@ type backupCmd struct {
 	cli.JSONFlag
 }
 
-func backupVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "backup", Summary: "Write a checked copy of a thread and its history", Args: "<dir>",
-		Details: `The copy is <dir>/000001, the next one <dir>/000002, and so on: each is whole, a thread
-directory of its own, as the thread was at one moment. It is made in slices while others
+var backupVerb = &cli.Verb{
+	Name: "backup", Summary: "Write a checked copy of a thread and its history", Args: "<dir>",
+	Details: `The copy is <dir>/000001, the next one <dir>/000002, and so on: each is a whole
+thread directory, as the thread was at one moment. It is made in slices while others
 push, as by thread compact, checked, and has its name only then. events*.jsonl and logs
 are not part of it.`,
-		Exits: "0 a checked copy is written\n1 the copy could not be written, or is not sound",
-		Examples: `thread backup --thread ./inbox /mnt/backups/inbox --keep 7
+	Exits: "0 a checked copy is written\n1 the copy could not be written, or is not sound",
+	Examples: `thread backup --thread ./inbox /mnt/backups/inbox --keep 7
 thread restore /mnt/backups/inbox --to ./inbox.restored`,
-		Errors: backupWords, Grammar: func() cli.Command { return new(backupCmd) },
-	}
+	Errors: backupWords, Grammar: func() cli.Command { return new(backupCmd) },
+	Directories: "dump the database with pg_dump, which has all threads and their histories",
 }
 
 func (c *backupCmd) Run(ctx context.Context, a *cli.App) error {
@@ -49,17 +51,21 @@ func (c *backupCmd) Run(ctx context.Context, a *cli.App) error {
 	if err == nil && c.To.Value == "" {
 		err = cli.UsageError("the directory is empty", "name where backups are kept")
 	}
-	if err == nil {
-		err = target.Outside(filepath.Join(to, "000001"))
-	}
 	if err != nil {
+		return err
+	}
+	if err = target.Outside(filepath.Join(to, "000001")); err != nil {
 		return err
 	}
 	d, err := backup.Create(ctx, a.Dir, to, int(keep))
 	if err != nil {
 		return err
 	}
-	return printBackup(a, c.JSON, "Wrote", d)
+	if err := printBackup(a, c.JSON, "Wrote", d); err != nil || d.History == nil {
+		return err
+	}
+	a.Warn("the backup is without the history, and older backups were kept")
+	return &history.DirError{Dir: filepath.Join(a.Dir, history.Dir), Err: d.History}
 }
 
 func printBackup(a *cli.App, json bool, verb string, d backup.Done) error {
@@ -70,7 +76,10 @@ func printBackup(a *cli.App, json bool, verb string, d backup.Done) error {
 			Copied  int64  `json:"copied_count"`
 			Digest  string `json:"digest"`
 			Removed int    `json:"removed_count"`
-		}{d.Dir, d.Events, d.Copied, d.Digest, d.Removed})
+			Count   *int   `json:"consumer_count,omitempty"`
+			Deliver *int   `json:"deliver_count,omitempty"`
+			Paused  *bool  `json:"paused,omitempty"`
+		}{d.Dir, d.Events, d.Copied, d.Digest, d.Removed, restored(verb, &d.Count), restored(verb, &d.Deliver), restored(verb, &d.Paused)})
 	}
 	more := ""
 	if d.Copied < d.Events {
@@ -79,24 +88,44 @@ func printBackup(a *cli.App, json bool, verb string, d backup.Done) error {
 	return a.Out.Text(fmt.Sprintf("%s %s: %d events%s\nDigest: %s\n", verb, cli.Printable(d.Dir), d.Events, more, d.Digest))
 }
 
+// restored returns a member that only restore prints.
+func restored[T any](verb string, member *T) *T {
+	if verb != "Restored" {
+		return nil
+	}
+	return member
+}
+
+// sayConsumers says what a restored thread would deliver, or will.
+func sayConsumers(a *cli.App, d backup.Done) {
+	switch {
+	case d.Count == 0:
+	case d.Paused:
+		a.Warn("its consumers are paused, %d in all, of which %d would deliver events at once: run thread resume --thread %s --consumer <name> for each, or restore with --deliver", d.Count, d.Deliver, cli.ShellWord(d.Dir))
+	case d.Deliver > 0:
+		a.Warn("%d of its %d consumers have events to deliver: the next push, thread dispatch or thread serve starts their handlers", d.Deliver, d.Count)
+	}
+}
+
 type restoreCmd struct {
-	From cli.Text     `arg:"" name:"dir" help:"A backup, or the directory of backups, for the newest."`
-	To   cli.Text     `required:"" placeholder:"NEWDIR" help:"The directory to make; nothing is replaced."`
-	Help cli.HelpFlag `short:"h" help:"Show this help."`
+	From    cli.Text     `arg:"" name:"dir" help:"A backup, or the directory of backups, for the newest."`
+	To      cli.Text     `required:"" placeholder:"NEWDIR" help:"The directory to make; nothing is replaced."`
+	Paused  bool         `help:"Pause all consumers. The default where the thread that was backed up is still there, or a thread serve has a thread in the same directory as NEWDIR."`
+	Deliver bool         `help:"Leave consumers as they were, also there."`
+	Help    cli.HelpFlag `short:"h" help:"Show this help."`
 	cli.JSONFlag
 }
 
-func restoreVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "restore", Summary: "Make a thread of a backup", Args: "<dir>",
-		Details: `Copies a backup, checks the copy, and gives it its name. What has happened since the
+var restoreVerb = &cli.Verb{
+	Name: "restore", Summary: "Make a thread of a backup", Args: "<dir>",
+	Details: `Copies a backup, checks the copy, and gives it its name. What has happened since the
 backup is not in it: consumers get events again, and ids that were given since are given
-again to other events.`,
-		Exits: "0 restored\n1 the backup is damaged, or --to is a thread already",
-		Examples: `thread restore /mnt/backups/inbox --to ./inbox.restored
+again to other events. It says how many consumers would deliver events at once.`,
+	Exits: "0 restored\n1 the backup is damaged, or --to is a thread already",
+	Examples: `thread restore /mnt/backups/inbox --to ./inbox.restored
 thread restore /mnt/backups/inbox/000003 --to ./inbox.restored`,
-		Errors: backupWords, Grammar: func() cli.Command { return new(restoreCmd) },
-	}
+	Errors: backupWords, Grammar: func() cli.Command { return new(restoreCmd) },
+	Directories: "restore the database with pg_restore",
 }
 
 func (c *restoreCmd) Run(ctx context.Context, a *cli.App) error {
@@ -108,20 +137,25 @@ func (c *restoreCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	to, err := cli.Resolve(c.To.Value)
-	if err == nil {
-		err = target.Outside(to)
-	}
 	if err != nil {
 		return err
 	}
+	if err = target.Outside(to); err != nil {
+		return err
+	}
 	a.Dir = from
-	d, err := backup.Restore(ctx, from, to)
+	if c.Paused && c.Deliver {
+		return cli.UsageError("--paused and --deliver exclude each other", "give one of them")
+	}
+	serving := slices.ContainsFunc(cli.ThreadsIn(filepath.Dir(to)), dispatch.Served)
+	d, err := backup.Restore(ctx, from, to, backup.RestoreOptions{Paused: c.Paused, Deliver: c.Deliver, Serving: serving})
 	if errors.Is(err, os.ErrExist) {
 		return cli.Taken(to)
 	}
 	if err != nil {
 		return err
 	}
+	sayConsumers(a, d)
 	return printBackup(a, c.JSON, "Restored", d)
 }
 

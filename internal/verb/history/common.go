@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"thread/engine"
 	"thread/history"
 	"thread/internal/cli"
 )
@@ -32,11 +35,19 @@ func with(ctx context.Context, a *cli.App, dir cli.Text, fn func(h *history.Hist
 	if err := a.RefuseHistory(); err != nil {
 		return err
 	}
-	h, err := history.Open(ctx, a.Dir, history.WithLog(func(r history.Record) { a.LogInfo(r.LogLine()) }))
+	h, err := history.Open(ctx, a.Dir, history.WithLogLines(a.LogInfo))
 	if err != nil {
 		return err
 	}
-	return fn(h)
+	return ofHistory(h, fn(h))
+}
+
+// ofHistory returns err as one about the directory of the history, if that is damaged.
+func ofHistory(h *history.History, err error) error {
+	if errors.Is(err, engine.ErrCorrupt) && !cli.IsURL(h.Dir()) {
+		return &history.DirError{Dir: h.Dir(), Err: err}
+	}
+	return err
 }
 
 // runFlags name a run: by an argument, or by the environment of its command.
@@ -126,7 +137,7 @@ func put(a *cli.App, asJSON bool, row history.Row, text string) error {
 }
 
 // tableOnTerminal returns a table with those columns where it is seen, nil elsewhere: a
-// line for each row is what scripts read. The columns are no narrower than least.
+// line for each row is what scripts read. The columns are not narrower than least.
 func tableOnTerminal(a *cli.App, json bool, least []int, columns ...string) *cli.Table {
 	width := cli.TableColumns(a.Out.W)
 	if json || width == 0 {
@@ -135,6 +146,27 @@ func tableOnTerminal(a *cli.App, json bool, least []int, columns ...string) *cli
 	t := &cli.Table{Out: &a.Out, Columns: width, Least: least}
 	t.Header(columns...)
 	return t
+}
+
+// list prints rows, each as put does, or where table is not nil as cells of it.
+func list[T any](a *cli.App, asJSON bool, rows iter.Seq2[T, error], table *cli.Table, cells func(*T) []string, text func(*T) string) error {
+	for r, err := range rows {
+		if err != nil {
+			return err
+		}
+		if table != nil {
+			err = table.Row(printable(cells(&r)...)...)
+		} else {
+			err = put(a, asJSON, any(&r).(history.Row), text(&r))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if table == nil {
+		return nil
+	}
+	return table.Flush()
 }
 
 // printable makes cells of a table of texts.
@@ -179,12 +211,24 @@ func runLine(r *history.RunRow) string {
 	if r.SwitchCount > 0 {
 		agent += " (was " + r.AgentName + ")"
 	}
-	took := ""
-	if !r.StartedAt.IsZero() {
-		took = r.Duration(time.Now()).Round(time.Millisecond).String()
-	}
 	return line(r.ID, status, labelled("agent", agent), labelled("session", r.SessionID), labelled("for", r.InitiatorRef),
-		at(r.CreatedAt), took, labelled("attempt", attempts(r.Attempt)), labelled("error", firstLine(cmp.Or(r.ErrorMessage, r.ErrorCode))))
+		at(r.CreatedAt), tookText(r), holds(r), labelled("attempt", attempts(r.Attempt)), labelled("error", firstLine(cmp.Or(r.ErrorMessage, r.ErrorCode))))
+}
+
+// holds says what holds a run that is queued or waits.
+func holds(r *history.RunRow) string {
+	if h := history.HoldOf(r); h != nil {
+		return h.String()
+	}
+	return ""
+}
+
+// tookText is how long a run has taken, "" for one that has not begun.
+func tookText(r *history.RunRow) string {
+	if r.StartedAt.IsZero() {
+		return ""
+	}
+	return r.Duration(time.Now()).Round(time.Millisecond).String()
 }
 
 func attempts(n int64) string {

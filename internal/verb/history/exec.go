@@ -6,26 +6,31 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strings"
 	"time"
 
+	"thread/engine"
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/command"
 	"thread/internal/pipe"
 )
 
-// keptBytes is how much of a command's output is kept: the last so many bytes.
+// keptBytes is how much of a command's output is kept: the last that many bytes.
 const keptBytes = 16 << 10
 
-// killGrace is how long a command has to end after SIGTERM.
-const killGrace = 10 * time.Second
-
-// timedOutCode is the exit code of a command whose time was over, as of timeout(1).
-const timedOutCode = 124
+// The exit codes of a command whose time was over, as of timeout(1), and of one that could not
+// be started, as of a shell.
+const (
+	timedOutCode      = 124
+	notExecutableCode = 126
+	notFoundCode      = 127
+)
 
 type commandFlags struct {
 	Timeout  cli.Text `placeholder:"DURATION" help:"End CMD after that time; the run has timed out then, and the exit code is 124."`
@@ -36,22 +41,21 @@ type commandFlags struct {
 
 type runExecCmd struct {
 	newRun
+	Wait bool `help:"Wait while another run of the session is active, in place of exit code 75."`
 	commandFlags
 }
 
-func runExecVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run exec", Args: "-- CMD ARGS...", Summary: "Run a command as a recorded run",
-		Details: `Records that the run starts, runs CMD, and records how it ended, how long it took and
-the last 16 KiB that it printed. The exit code is that of CMD. Signals are passed
-on. CMD finds THREAD_DIR, THREAD_RUN_ID and THREAD_SESSION_ID in its environment, so
+var runExecVerb = &cli.Verb{
+	Name: "run exec", Args: "-- CMD ARGS...", Summary: "Run a command as a recorded run",
+	Details: `Records that the run starts, runs CMD, and records how it ended, how long it took and
+the last 16 KiB that it printed. The exit code is CMD's. Signals are passed
+on, and --timeout ends all that CMD has started. CMD finds THREAD_DIR, THREAD_RUN_ID and THREAD_SESSION_ID in its environment, so
 that thread run step and thread message add in it need no flags. When this process
 dies, thread run recover knows at once.`,
-		Exits: "0 CMD has exited 0; otherwise its own exit code\n1 CMD cannot be started, or the run not recorded\n124 --timeout was over",
-		Examples: `thread run exec --thread ./inbox --agent coder -- ./agent.sh "fix the tests"
+	Exits: "0 CMD has exited 0; otherwise its own exit code\n1 the run is refused, and CMD was not run; damage in the history is a warning, and CMD runs unrecorded\n75 with --session: another run of the session is active\n124 --timeout was over\n126 CMD cannot be run\n127 CMD is not found",
+	Examples: `thread run exec --thread ./inbox --agent coder -- ./agent.sh "fix the tests"
 thread run exec --thread ./inbox --timeout 10m -- make test`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(runExecCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(runExecCmd) },
 }
 
 func (c *runExecCmd) Run(ctx context.Context, a *cli.App) error {
@@ -62,22 +66,45 @@ func (c *runExecCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	return with(ctx, a, c.Thread, func(h *history.History) error {
+	r, err := c.begin(ctx, a, job)
+	if err != nil && !a.Unrecorded(err) {
+		return err
+	}
+	code, err := job.run(ctx, r)
+	if err != nil || code == 0 {
+		return err
+	}
+	return cli.Exited(code)
+}
+
+// begin starts the run in the history. It returns no run with an error.
+func (c *runExecCmd) begin(ctx context.Context, a *cli.App, j *job) (r *history.Run, err error) {
+	err = with(ctx, a, c.Thread, func(h *history.History) error {
+		// Those that were queued are left to the strategy of their worker.
+		if _, err := h.Recover(ctx, history.RecoverOptions{Start: true, NeverQueued: true}); err != nil {
+			return err
+		}
 		row, err := c.row(ctx, h)
 		if err != nil {
 			return err
 		}
-		row.BeatEvery = job.every.Milliseconds()
-		r, err := h.StartRun(ctx, row, history.Supervised(), history.With(job.begin))
-		if err != nil {
-			return err
-		}
-		code, err := job.run(ctx, h, r)
-		if err == nil && code != 0 {
-			err = cli.Exited(code)
-		}
+		row.BeatEvery = j.every.Milliseconds()
+		r, err = c.start(ctx, h, row, j)
 		return err
 	})
+	return r, err
+}
+
+// start starts the run; with --wait it waits for its session.
+func (c *runExecCmd) start(ctx context.Context, h *history.History, row history.RunRow, j *job) (*history.Run, error) {
+	start := h.StartRun
+	if c.Wait {
+		start = h.StartRunWait
+		var stop context.CancelFunc
+		ctx, stop = cli.Interruptible(ctx)
+		defer stop()
+	}
+	return start(ctx, row, history.Supervised(), history.With(j.begin))
 }
 
 func (c *commandFlags) check(verb string) error {
@@ -96,6 +123,14 @@ type job struct {
 
 	step history.StepRow
 	out  pipe.Tail
+
+	// trace adds to the environment of the command; nil for nothing.
+	trace func(ctx context.Context, row *history.RunRow) []string
+
+	queued bool          // the run comes from the queue: it may have a result, and another time
+	stdout pipe.Tail     // for the result
+	answer string        // after a wait
+	later  time.Duration // when the run is to be tried again, by its own word
 }
 
 func (c *commandFlags) job(a *cli.App) (j *job, err error) {
@@ -138,116 +173,185 @@ func printableAll(list []string) []string {
 	return out
 }
 
-// run runs the command as the run r, which has begun, and ends it. It returns the
-// exit code.
-func (j *job) run(ctx context.Context, h *history.History, r *history.Run) (code int, err error) {
-	row, err := r.Row(ctx)
-	if err != nil {
-		return 0, err
+// run runs the command as the run r, which has begun, and ends it; without a run the command is
+// not recorded. It returns the exit code.
+func (j *job) run(ctx context.Context, r *history.Run) (code int, err error) {
+	spec := command.Spec{Argv: j.command, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Group: !command.AtTerminal(), Timeout: j.timeout, Grace: command.Grace}
+	beating, stop, row := ctx, func() {}, history.RunRow{}
+	if r != nil {
+		if row, err = retryBusy(func() (history.RunRow, error) { return r.Row(ctx) }); err != nil {
+			return 0, j.refuse(ctx, r, err)
+		}
+		// A command outlives what is only this call's: its run is ended in any case.
+		beating, stop = r.Beat(ctx, j.every)
+		spec.Tree, spec.Left = r.Tree(), left(r, j.a.Dir)
 	}
-	// A command outlives what is only this call's: its run is ended in any case.
-	beating, stop := r.Beat(ctx, j.every)
 	defer stop()
-	cmd := exec.Command(j.command[0], j.command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if !j.noOutput {
-		cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &j.out), io.MultiWriter(os.Stderr, &j.out)
+	if err := j.asJob(ctx, r, &row, &spec); err != nil {
+		return 0, j.refuse(ctx, r, err)
 	}
-	cmd.Env = environment(&row, j.a.Dir)
-	cmd.WaitDelay = time.Second // for output that something left behind still holds open
+	spec.Env = environment(&row, j.a.Dir, j.answer)
+	if j.trace != nil && r != nil {
+		spec.Env = append(spec.Env, j.trace(ctx, &row)...)
+	}
+	outputs, err := j.outputs(&spec)
+	if err != nil {
+		return 0, j.refuse(ctx, r, err)
+	}
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, forwarded()...)
 	defer signal.Stop(caught)
-	if err := cmd.Start(); err != nil {
-		end := history.End{Status: history.Failed, ErrorCode: "not_started", ErrorMessage: err.Error(), Also: j.ended(history.Failed, -1)}
-		return 0, errors.Join(cli.LogicError("cannot run "+j.command[0]+": "+err.Error(), "check the path and the mode of the command"), r.End(ctx, end))
+	p, err := command.Start(spec)
+	for _, o := range outputs {
+		o.Started()
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	why, err := j.watch(beating, cmd, caught, ended)
+	if err != nil {
+		return 0, j.refuse(ctx, r, err)
+	}
+	go func() {
+		for s := range caught {
+			if passOn(s) {
+				p.Forward(s)
+			}
+		}
+	}()
+	x := p.Wait(beating)
+	signal.Stop(caught)
+	close(caught)
 	stop()
-	return j.finish(ctx, h, r, cmd, why, err)
+	for _, o := range outputs {
+		o.CatchUp()
+	}
+	code = j.finish(ctx, r, x)
+	j.handOver(outputs)
+	return code, nil
 }
 
-// watch waits for the end of the command, passes signals on, and ends it when its
-// time is over or the run is to end. It returns why it ended the command, nil when it
-// did not.
-func (j *job) watch(beating context.Context, cmd *exec.Cmd, caught <-chan os.Signal, ended <-chan error) (why, err error) {
-	var timeout, kill <-chan time.Time
-	if j.timeout > 0 {
-		timer := time.NewTimer(j.timeout)
-		defer timer.Stop()
-		timeout = timer.C
+// left says by what the processes of the command are known.
+func left(r *history.Run, dir string) *command.Left {
+	if r.Tree() == nil {
+		return nil // this host has no place for locks
 	}
-	done := beating.Done()
-	end := func(cause error) {
-		why, done, timeout = cause, nil, nil
-		terminate(cmd.Process)
-		kill = time.After(killGrace)
+	return &command.Left{RunID: r.ID(), Dir: dir, Trees: []string{r.Tree().Name()}}
+}
+
+// outputs lets the command print into pipes, unless the terminal is left to it. A closed
+// stdout ends the pipe of the command, and not this process.
+func (j *job) outputs(spec *command.Spec) (list []*command.Output, err error) {
+	if j.noOutput {
+		return nil, nil
 	}
-	for {
-		select {
-		case err := <-ended:
-			return why, err
-		case s := <-caught:
-			if passOn(s) {
-				_ = cmd.Process.Signal(s) // it may have ended by now
-			}
-		case <-timeout:
-			end(errTimedOut)
-		case <-done:
-			end(context.Cause(beating))
-		case <-kill:
-			_ = cmd.Process.Kill()
+	signal.Notify(make(chan os.Signal, 1), brokenPipe()...) // until the end of this process
+	out, err := command.NewTee(&j.out, j.resultTo(os.Stdout))
+	if err != nil {
+		return nil, err
+	}
+	diagnostics, err := command.NewTee(&j.out, os.Stderr)
+	if err != nil {
+		out.Started()
+		out.Close()
+		return nil, err
+	}
+	spec.Stdout, spec.Stderr = out.Writer, diagnostics.Writer
+	return []*command.Output{out, diagnostics}, nil
+}
+
+// handOver lets what the command has left behind continue printing.
+func (j *job) handOver(outputs []*command.Output) {
+	for i, o := range outputs {
+		if err := o.HandOver([]*os.File{os.Stdout, os.Stderr}[i]); err != nil {
+			j.a.LogWarning("run exec: what the command has left behind cannot print any more: %v", err)
 		}
 	}
 }
 
-var errTimedOut = errors.New("its time is over")
+// refuse ends the run of a command that could not be started. It returns the error with the exit
+// code, as shells have it.
+func (j *job) refuse(ctx context.Context, r *history.Run, err error) error {
+	code := notExecutableCode
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = notFoundCode
+	}
+	j.end(ctx, r, history.End{Status: history.Failed, ErrorCode: "not_started", ErrorMessage: err.Error()}, code)
+	return &cli.Failure{Code: code, What: "cannot run " + j.command[0] + ": " + err.Error(), Fix: "check the path and the mode of the command"}
+}
 
-// finish records how the command ended.
-func (j *job) finish(ctx context.Context, _ *history.History, r *history.Run, cmd *exec.Cmd, why, err error) (int, error) {
-	code, how := exitOf(cmd.ProcessState)
-	end := history.End{Status: history.Completed}
+// finish records how the command ended, and returns its exit code.
+func (j *job) finish(ctx context.Context, r *history.Run, x command.Exit) int {
+	end, code := history.End{Status: history.Completed}, x.Shell()
+	j.later = j.laterOf(code)
 	switch {
-	case errors.Is(why, errTimedOut):
+	case x.TimedOut:
 		end = history.End{Status: history.TimedOut, ErrorCode: "timeout", ErrorMessage: fmt.Sprintf("ended after %s", j.timeout)}
 		code = timedOutCode
-	case errors.Is(why, history.ErrCancelled):
-		end = history.End{Status: history.Cancelled, ErrorCode: "cancelled", ErrorMessage: how}
+	case errors.Is(x.Cause, history.ErrCancelled):
+		end = history.End{Status: history.Cancelled, ErrorCode: "cancelled", ErrorMessage: x.Text()}
+	case j.queued && code == waitingCode:
+		end = history.End{Status: history.Waiting, ErrorCode: "exit", ErrorMessage: x.Text()}
+	case j.queued && code == unknownCode:
+		end = history.End{Status: history.Failed, ErrorCode: history.CodeOutcome, ErrorMessage: "the outcome of a step is unknown"}
+	case j.later > 0:
+		end = history.End{Status: history.Failed, ErrorCode: "later", ErrorMessage: x.Text(), Later: j.later}
 	case code != 0:
-		end = history.End{Status: history.Failed, ErrorCode: "exit", ErrorMessage: how}
+		end = history.End{Status: history.Failed, ErrorCode: "exit", ErrorMessage: x.Text()}
 		if last := lastLine(&j.out); last != "" {
 			end.ErrorMessage += ": " + last
 		}
 	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		j.a.LogWarning("run exec: %v", err)
-	}
-	end.Also = j.ended(end.Status, code)
-	if err := r.End(ctx, end); err != nil {
-		return code, err
-	}
-	return code, nil
+	j.end(ctx, r, end, code)
+	return code
 }
 
-// ended returns what stores the step anew, with its output.
-func (j *job) ended(status string, code int) func(tx *history.Tx) error {
-	return func(tx *history.Tx) error {
-		text, cut := j.out.Text()
-		output := map[string]any{"exit_code": code, "output": text, "output_bytes": j.out.Size()}
-		if cut {
-			output["truncated"] = true
-		}
-		b, err := marshal(output)
-		if err != nil {
-			return err
-		}
-		s := j.step
-		s.Status, s.Output = status, b
-		return tx.Put(&s)
+// end records the end of the run. What cannot be recorded now is a warning, as the exit code
+// is the command's, and is kept for recovery.
+func (j *job) end(ctx context.Context, r *history.Run, end history.End, code int) {
+	if r == nil {
+		return
 	}
+	step := j.step
+	var err error
+	if step.Output, err = j.output(code); err == nil {
+		if step.Status = end.Status; step.Status == history.Waiting {
+			step.Status = history.Completed // this attempt
+		}
+		end.Also = func(tx *history.Tx) error { return tx.Put(&step) }
+		_, err = retryBusy(func() (struct{}, error) { return struct{}{}, r.End(ctx, end) })
+	}
+	if err == nil {
+		return
+	}
+	later := ""
+	if !errors.Is(err, history.ErrRecovered) && !errors.Is(err, history.ErrEnded) && !errors.Is(err, history.ErrNotFound) && r.Keep(end, &step) == nil {
+		later = ", thread run recover records it later"
+	}
+	fmt.Fprintf(j.a.Stderr, "Warning: %s\n", cli.Printable("the end of run "+r.ID()+" is not recorded"+later+": "+err.Error()))
+}
+
+// output is the output of the step, with what was printed.
+func (j *job) output(code int) (json.RawMessage, error) {
+	text, cut := j.out.Text()
+	output := map[string]any{"exit_code": code, "output": text, "output_bytes": j.out.Size()}
+	if cut {
+		output["truncated"] = true
+	}
+	if j.queued && code == 0 {
+		maps.Copy(output, history.ParseResult(lastOf(&j.stdout)))
+	}
+	return marshal(output)
+}
+
+// busyTries is how often a call is repeated when the history is busy, each time after the
+// engine's own wait of some seconds.
+const busyTries = 15
+
+func retryBusy[T any](call func() (T, error)) (v T, err error) {
+	for range busyTries {
+		if v, err = call(); !errors.Is(err, engine.ErrBusy) {
+			break
+		}
+	}
+	return v, err
 }
 
 // marshal is json.Marshal that leaves < and & as they are.
@@ -259,12 +363,16 @@ func marshal(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// environment is that of this process, with what the command is to know of its run.
-func environment(row *history.RunRow, dir string) []string {
+// environment is the environment of this process, with what the command is to know of its run.
+func environment(row *history.RunRow, dir, answer string) []string {
 	trace, request := history.TraceOf(row)
-	set := [][2]string{{"THREAD_DIR", dir}, {envRun, row.ID}, {envAttempt, fmt.Sprint(row.Attempt)}, {envSession, row.SessionID},
+	attempt := ""
+	if row.ID != "" {
+		attempt = fmt.Sprint(row.Attempt)
+	}
+	set := [][2]string{{"THREAD_DIR", dir}, {envRun, row.ID}, {envAttempt, attempt}, {envSession, row.SessionID},
 		{"THREAD_RUN_TRIGGER_TYPE", row.TriggerType}, {"THREAD_RUN_TRIGGER_REF", row.TriggerRef}, {"THREAD_RUN_AGENT", row.EffectiveAgentName},
-		{"THREAD_RUN_INITIATOR_REF", row.InitiatorRef}, {envTrace, trace}, {envRequest, request}}
+		{"THREAD_RUN_INITIATOR_REF", row.InitiatorRef}, {envTrace, trace}, {envRequest, request}, {"THREAD_ANSWER", answer}}
 	var out []string
 outer:
 	for _, v := range os.Environ() {

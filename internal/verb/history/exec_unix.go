@@ -4,7 +4,6 @@ package history
 
 import (
 	"os"
-	"strconv"
 	"syscall"
 
 	"thread/internal/cli"
@@ -16,17 +15,11 @@ func forwarded() []os.Signal {
 }
 
 // passOn reports whether the command did not get the signal by itself: a terminal
-// sends those of its keys to both.
+// sends the signals of its keys to both.
 func passOn(s os.Signal) bool {
 	return s != syscall.SIGINT && s != syscall.SIGQUIT || !cli.IsTerminal(os.Stdin)
 }
 
-func terminate(p *os.Process) { _ = p.Signal(syscall.SIGTERM) } // it may have ended by now
-
-// exitOf returns the exit code as a shell has it, and in words.
-func exitOf(s *os.ProcessState) (int, string) {
-	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return 128 + int(w.Signal()), "killed by signal: " + w.Signal().String()
-	}
-	return s.ExitCode(), "exit " + strconv.Itoa(s.ExitCode())
-}
+// brokenPipe is the signal of a write that is not read any more. Caught, it is the error of
+// that write, and what is started gets it as ever.
+func brokenPipe() []os.Signal { return []os.Signal{syscall.SIGPIPE} }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -19,34 +20,24 @@ func lines(text string) iter.Seq[string] {
 	return strings.SplitSeq(strings.TrimRight(text, "\n"), "\n")
 }
 
-// outputOf returns what the command of a step printed.
-func outputOf(s *history.StepRow) string {
-	var out struct {
-		Output string `json:"output"`
-	}
-	_ = json.Unmarshal(s.Output, &out) // one that is not there has no output
-	return out.Output
-}
-
 type historyTailCmd struct {
 	cli.ThreadFlags
-	Follow  bool     `short:"f" help:"Go on with what is recorded later, until interrupted."`
+	Follow  bool     `short:"f" help:"Follow what is recorded later, until interrupted."`
 	Session cli.Text `placeholder:"SESSION" help:"Only what belongs to this session."`
+	Space   cli.Text `name:"workspace" placeholder:"WORKSPACE" help:"Only what belongs to this workspace, without deletions."`
 	Filter  cli.Text `placeholder:"WHERE" help:"Only history events that match: type is the entity, subtype the status, the role or deleted."`
-	After   cli.Text `placeholder:"EVENT" help:"Only those after this one, to go on where an earlier tail ended."`
+	After   cli.Text `placeholder:"EVENT" help:"Only those after this one, to continue where an earlier tail ended."`
 	cli.JSONFlag
 }
 
-func historyTailVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "history tail", Summary: "Print what was recorded, change by change",
-		Details: `Every change of a row is a history event. With --follow none is left out, and none
+var historyTailVerb = &cli.Verb{
+	Name: "history tail", Summary: "Print what was recorded, change by change",
+	Details: `Every change of a row is a history event. With --follow none is left out, and none
 comes twice, between those that are there and those to come.`,
-		Exits: "0 printed; with -f: interrupted, or its reader is gone",
-		Examples: `thread history tail --thread ./inbox -f --session S
+	Exits: "0 printed; with -f: interrupted, or its reader is gone",
+	Examples: `thread history tail --thread ./inbox -f --session S
 thread history tail --thread ./inbox --filter "type = 'run' AND subtype = 'failed'" --json`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(historyTailCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(historyTailCmd) },
 }
 
 func (c *historyTailCmd) Run(ctx context.Context, a *cli.App) error {
@@ -61,16 +52,22 @@ func (c *historyTailCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.Session.Set {
 		of := "source = 'session:" + strings.ReplaceAll(c.Session.Value, "'", "''") + "'"
 		if where != "" {
-			of += " AND (" + where + ")"
+			of += " AND (" + where + "\n)"
 		}
 		where = of
 	}
 	return with(ctx, a, c.Thread, func(h *history.History) error {
+		for _, err := range h.Changes(ctx, math.MaxInt64, c.Filter.Value) {
+			return err // a filter that is one only together with the session's
+		}
 		ctx, stop := cli.Interruptible(ctx)
 		defer stop()
 		seq := h.Changes(ctx, after, where)
 		if c.Follow {
 			seq = h.Follow(ctx, after, where)
+		}
+		if c.Space.Set {
+			seq = h.OfWorkspace(ctx, c.Space.Value, seq)
 		}
 		for change, err := range seq {
 			if err != nil && ctx.Err() != nil && c.Follow {
@@ -101,22 +98,20 @@ func (c *historyTailCmd) Run(ctx context.Context, a *cli.App) error {
 type historyPruneCmd struct {
 	cli.ThreadFlags
 	OlderThan cli.Text `name:"older-than" placeholder:"TIME" help:"Drop history events from before this time, as for prune."`
-	KeepLast  cli.Text `name:"keep-last" placeholder:"N" help:"Keep the newest so many."`
+	KeepLast  cli.Text `name:"keep-last" placeholder:"N" help:"Keep the newest N."`
 	Force     bool     `help:"Also those that a subscribed consumer has not acked."`
 	DryRun    bool     `name:"dry-run" help:"Only say what would be dropped."`
 	cli.JSONFlag
 }
 
-func historyPruneVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "history prune", Summary: "Drop old history events and keep every row",
-		Details: `Rows stay as they are: one whose newest history event would go is recorded again as
+var historyPruneVerb = &cli.Verb{
+	Name: "history prune", Summary: "Drop old history events and keep every row",
+	Details: `Rows stay as they are: one whose newest history event would go is recorded again as
 replace. What goes are older versions and deleted rows. To get rid of rows, delete
 their sessions first.`,
-		Exits:    "0 dropped, or nothing was old enough\n1 a consumer of the history still needs it, and there is no --force",
-		Examples: `thread history prune --thread ./inbox --older-than 30d`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(historyPruneCmd) },
-	}
+	Exits:    "0 dropped, or nothing was old enough\n1 a consumer of the history still needs it, and there is no --force",
+	Examples: `thread history prune --thread ./inbox --older-than 30d`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(historyPruneCmd) },
 }
 
 func (c *historyPruneCmd) Run(ctx context.Context, a *cli.App) error {
@@ -142,7 +137,7 @@ func (c *historyPruneCmd) Run(ctx context.Context, a *cli.App) error {
 		done, replaced, err := h.Prune(ctx, r)
 		var held *engine.HeldBackError
 		if errors.As(err, &held) {
-			return cli.LogicError(err.Error()+" of the history", "let that consumer go on, or add --force")
+			return cli.LogicError(err.Error()+" of the history", "let that consumer continue, or add --force")
 		}
 		if err != nil {
 			return err
@@ -163,14 +158,12 @@ type historyRebuildCmd struct {
 	cli.JSONFlag
 }
 
-func historyRebuildVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "history rebuild", Summary: "Make the tables of the history anew out of its log",
-		Details:  `For a history that was repaired from its lines. The rows and their order come out the same.`,
-		Exits:    "0 made anew",
-		Examples: `thread history rebuild --thread ./inbox`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(historyRebuildCmd) },
-	}
+var historyRebuildVerb = &cli.Verb{
+	Name: "history rebuild", Summary: "Rebuild the tables of the history from its log",
+	Details:  `For a history that was repaired from its lines. The rows and their order come out the same.`,
+	Exits:    "0 rebuilt",
+	Examples: `thread history rebuild --thread ./inbox`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(historyRebuildCmd) },
 }
 
 func (c *historyRebuildCmd) Run(ctx context.Context, a *cli.App) error {

@@ -21,24 +21,22 @@ type logsCmd struct {
 	cli.ThreadFlags
 	Consumer cli.Text `short:"c" required:"" placeholder:"CONSUMER" help:"The consumer."`
 	RunID    cli.Text `name:"run" placeholder:"RUN" help:"Only this run."`
-	Follow   bool     `short:"f" help:"Go on with what is printed later, until interrupted."`
-	Runs     cli.Text `placeholder:"N" help:"At most so many runs that have ended, the newest (default 10, 0 for all)."`
+	Follow   bool     `short:"f" help:"Follow what is printed later, until interrupted."`
+	Runs     cli.Text `placeholder:"N" help:"At most N runs that have ended, the newest (default 10, 0 for all)."`
 	cli.JSONFlag
 }
 
-func logsVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "logs", Summary: "Show what a handler printed, run by run",
-		Details: `Oldest first. Each run begins and ends with a line that begins with ==> and names it; of
-one that has ended, the last 16 KiB are kept. What runs now comes last, as far as it has
-printed, and with --follow it goes on with that and with the runs after it.
-All that was printed, without its runs, is in logs/handlers in the thread directory.`,
-		Exits: "0 printed, perhaps nothing\n1 the run is not recorded",
-		Examples: `thread logs --thread ./inbox -c mail
+var logsVerb = &cli.Verb{
+	Name: "logs", Summary: "Show what a handler printed, run by run",
+	Details: `Oldest first. Each run begins and ends with a line that begins with ==> and has its id.
+The last 16 KiB of an ended run are kept. The output of the current run comes last, and
+--follow continues with it and with later runs. The complete output, not divided into
+runs, is in logs/handlers in the thread directory.`,
+	Exits: "0 printed, perhaps nothing\n1 the run is not recorded",
+	Examples: `thread logs --thread ./inbox -c mail
 thread logs --thread ./inbox -c mail -f
 thread logs --thread ./inbox -c mail --run 5f0c6e1d2b3a49788796a5b4c3d2e1f0`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(logsCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(logsCmd) },
 }
 
 // logs prints runs of one consumer.
@@ -93,6 +91,15 @@ func (c *logsCmd) Run(ctx context.Context, a *cli.App) error {
 				return err
 			}
 		}
+		if len(list) == 0 {
+			if r, err := l.active(ctx); err != nil {
+				return err
+			} else if r == nil {
+				if err := a.CheckSubscribed(ctx, t, c.Consumer.Value); err != nil {
+					return err
+				}
+			}
+		}
 		if !c.Follow {
 			return l.running(ctx)
 		}
@@ -117,11 +124,12 @@ func (l *logs) one(ctx context.Context, id string) error {
 	if there && row.Ended() {
 		return l.ended(ctx, &row)
 	}
-	if a, err := l.active(ctx); err != nil || a != nil && a.RunID == id {
-		if err == nil {
-			err = l.running(ctx)
-		}
+	a, err := l.active(ctx)
+	if err != nil {
 		return err
+	}
+	if a != nil && a.RunID == id {
+		return l.running(ctx)
 	}
 	return cli.LogicError(fmt.Sprintf("no run %q of consumer '%s' is recorded", id, l.c.Consumer.Value), "see thread runs --all; runs are kept for a day, those that failed for a week")
 }
@@ -267,7 +275,7 @@ func (l *logs) read(from, most int64) (text string, to int64) {
 	return string(b), from + int64(len(b))
 }
 
-// more prints what has come since; of a run that has ended, of so many bytes in all.
+// more prints what has come since; of a run that has ended, of that many bytes in all.
 func (l *logs) more(total int64) error {
 	for {
 		most := int64(0)
@@ -287,7 +295,7 @@ func (l *logs) more(total int64) error {
 	}
 }
 
-// follow goes on with the runs that were not printed yet.
+// follow continues with the runs that were not printed yet.
 func (l *logs) follow(ctx context.Context) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -312,10 +320,10 @@ func (l *logs) follow(ctx context.Context) error {
 		default:
 			err = l.ended(ctx, &r)
 		}
-		if err == nil {
-			err = l.a.Out.Flush()
-		}
 		if err != nil {
+			return err
+		}
+		if err = l.a.Out.Flush(); err != nil {
 			return err
 		}
 	}

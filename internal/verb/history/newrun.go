@@ -24,12 +24,12 @@ func recorded(ctx context.Context, h *history.History, id string) string {
 type newRun struct {
 	cli.ThreadFlags
 	ID        cli.Text `name:"id" placeholder:"ID" help:"Its id; a new one without it."`
-	Session   cli.Text `placeholder:"SESSION" help:"The session; by default that of the run in whose command this stands."`
+	Session   cli.Text `placeholder:"SESSION" help:"The session; by default the session of the run that this command belongs to."`
 	Parent    cli.Text `placeholder:"RUN" help:"The run that starts it; by default the one in THREAD_RUN_ID."`
 	Trigger   cli.Text `placeholder:"KIND" help:"What started it: message, manual_action, api_action, hook or system."`
 	Ref       cli.Text `placeholder:"REF" help:"Which message, action or hook that was."`
 	Initiator cli.Text `placeholder:"REF" help:"Who it is for; by default the subject of the session."`
-	Agent     cli.Text `placeholder:"AGENT" help:"The agent; by default that of the session."`
+	Agent     cli.Text `placeholder:"AGENT" help:"The agent; by default the session's agent."`
 	Metadata  cli.Text `placeholder:"JSON" help:"More about it, as an object."`
 	Trace     cli.Text `name:"traceparent" placeholder:"ID" help:"The trace that it belongs to, as the W3C writes it; by default that in TRACEPARENT."`
 	Request   cli.Text `name:"request-id" placeholder:"ID" help:"The request that it belongs to; by default that in THREAD_REQUEST_ID."`
@@ -78,17 +78,15 @@ type runStartCmd struct {
 	cli.JSONFlag
 }
 
-func runStartVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run start", Summary: "Record a run that starts now and print its id",
-		Details: `For a program that records its own steps; thread run exec does it around a command.
-Whoever has started a run says that it lives, with thread run beat or with any
-write, at least every 15 s: recovery ends what is silent for longer.`,
-		Exits: "0 recorded\n1 over a limit",
-		Examples: `R=$(thread run start --thread ./inbox --session S --trigger message --ref 42 --agent coder)
+var runStartVerb = &cli.Verb{
+	Name: "run start", Summary: "Record a run that starts now and print its id",
+	Details: `For a program that records its own steps; thread run exec does it around a command.
+The program reports that its run lives, with thread run beat or with any
+write, at least every 15 s: recovery ends a run that is silent for longer.`,
+	Exits: "0 recorded\n1 over a limit\n75 another run of the session is active",
+	Examples: `R=$(thread run start --thread ./inbox --session S --trigger message --ref 42 --agent coder)
 thread run end --thread ./inbox --status completed "$R"`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(runStartCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(runStartCmd) },
 }
 
 func (c *runStartCmd) Run(ctx context.Context, a *cli.App) error {
@@ -108,51 +106,19 @@ func (c *runStartCmd) Run(ctx context.Context, a *cli.App) error {
 	})
 }
 
-type runEnqueueCmd struct {
-	newRun
-	cli.JSONFlag
-}
-
-func runEnqueueVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run enqueue", Summary: "Queue a run for thread run work and print its id",
-		Details: `Runs of one session are started one at a time, in the order in which they were
-queued.`,
-		Exits: "0 queued\n1 over a limit",
-		Examples: `thread run enqueue --thread ./inbox --session S --trigger message --ref 42
-thread run work --thread ./inbox -- ./agent.sh`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(runEnqueueCmd) },
-	}
-}
-
-func (c *runEnqueueCmd) Run(ctx context.Context, a *cli.App) error {
-	return with(ctx, a, c.Thread, func(h *history.History) error {
-		row, err := c.row(ctx, h)
-		if err != nil {
-			return err
-		}
-		if row, err = h.Enqueue(ctx, row); err != nil {
-			return err
-		}
-		return put(a, c.JSON, &row, row.ID)
-	})
-}
-
 type runNextCmd struct {
 	cli.ThreadFlags
 	Wait bool `help:"Wait until a run is ready."`
 	cli.JSONFlag
 }
 
-func runNextVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run next", Summary: "Take the oldest run that is ready, and print its id",
-		Details: `The run is running then, and whoever took it ends it. No two callers get the same.
+var runNextVerb = &cli.Verb{
+	Name: "run next", Summary: "Take the oldest run that is ready, and print its id",
+	Details: `The run is running then, and its caller ends it. No two callers get the same.
 Exit code 1 says that none is ready.`,
-		Exits:    "0 taken\n1 none is ready",
-		Examples: `thread run next --thread ./inbox --wait --json`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runNextCmd) },
-	}
+	Exits:    "0 taken\n1 none is ready",
+	Examples: `thread run next --thread ./inbox --wait --json`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runNextCmd) },
 }
 
 func (c *runNextCmd) Run(ctx context.Context, a *cli.App) error {

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"thread/history"
@@ -15,42 +16,98 @@ type times struct {
 	cli.JSONFlag
 }
 
+// field is what a flag sets in a row: a *string to its text, jsonFile and jsonFlag to JSON,
+// and number and took to a number.
+type field struct {
+	to   any
+	text cli.Text
+}
+
+// The fields that are not text name their flag, for errors.
+type (
+	jsonFile struct { // the content of a file
+		flag string
+		to   *json.RawMessage
+	}
+	jsonFlag struct { // the text itself
+		flag string
+		to   *json.RawMessage
+	}
+	number struct { // from 1
+		flag string
+		to   *int64
+	}
+	took struct { // milliseconds of a duration
+		flag string
+		to   *int64
+	}
+)
+
+// parse returns what sets the field, or the error of its text.
+func (f field) parse(a *cli.App) (set func(), err error) {
+	switch to := f.to.(type) {
+	case *string:
+		return func() { *to = f.text.Value }, nil
+	case jsonFile:
+		v, err := jsonFrom(a, to.flag, f.text)
+		return func() { *to.to = v }, err
+	case jsonFlag:
+		v, err := jsonText(to.flag, f.text)
+		return func() { *to.to = v }, err
+	case number:
+		n, ok := cli.ParseNumber(f.text.Value)
+		if !ok || n < 1 {
+			return nil, cli.UsageError(fmt.Sprintf("%s %q is not a number from 1", to.flag, f.text.Value), "leave it out for the next one")
+		}
+		return func() { *to.to = n }, nil
+	case took:
+		d, err := cli.ParseDuration(to.flag, f.text.Value)
+		return func() { *to.to = d.Milliseconds() }, err
+	}
+	panic("a field of an unknown type")
+}
+
 // change fills row with what is stored under the id that the flags give, if
-// anything, lets edit change it, and stores it.
-func change(ctx context.Context, a *cli.App, c *runFlags, t *times, row history.Row, edit func(run *history.RunRow)) error {
+// anything, sets the fields whose flags are given, and stores it.
+func change(ctx context.Context, a *cli.App, c *runFlags, t *times, row history.Row, fields ...field) error {
+	var sets []func()
+	for _, f := range fields {
+		if !f.text.Set {
+			continue
+		}
+		set, err := f.parse(a)
+		if err != nil {
+			return err
+		}
+		sets = append(sets, set)
+	}
 	return with(ctx, a, c.Thread, func(h *history.History) error {
 		r, err := c.attach(h)
 		if err != nil {
 			return err
 		}
-		id := ""
 		err = r.Update(ctx, func(tx *history.Tx, run *history.RunRow) error {
 			if t.ID.Set {
 				if _, err := tx.Get(row, t.ID.Value); err != nil {
 					return err
 				}
 			}
-			edit(run)
+			if s, ok := row.(*history.StepRow); ok && s.AgentName == "" {
+				s.AgentName = run.EffectiveAgentName
+			}
+			for _, set := range sets {
+				set()
+			}
 			if err := history.Belongs(row, r.ID(), t.ID.Value); err != nil {
 				return err
 			}
-			if err := tx.Put(row); err != nil {
-				return err
-			}
-			id = history.IDOf(row)
-			return nil
+			return tx.Put(row)
 		})
 		if err != nil {
 			return err
 		}
-		return put(a, t.JSON, row, id)
+		return put(a, t.JSON, row, history.IDOf(row))
 	})
-}
-
-func set(v *string, t cli.Text) {
-	if t.Set {
-		*v = t.Value
-	}
 }
 
 type runStepCmd struct {
@@ -63,50 +120,17 @@ type runStepCmd struct {
 	times
 }
 
-func runStepVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run step", Args: "[run]", Summary: "Record a step of a run and print its id",
-		Exits:    "0 recorded\n1 there is no such run, or it has ended",
-		Examples: `thread run step --thread ./inbox --type model_call --input request.json --output response.json "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runStepCmd) },
-	}
+var runStepVerb = &cli.Verb{
+	Name: "run step", Args: "[run]", Summary: "Record a step of a run and print its id",
+	Exits:    "0 recorded\n1 there is no such run, or it has ended",
+	Examples: `thread run step --thread ./inbox --type model_call --input request.json --output response.json "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runStepCmd) },
 }
 
 func (c *runStepCmd) Run(ctx context.Context, a *cli.App) error {
-	seq := int64(0)
-	if c.Seq.Set {
-		n, ok := cli.ParseNumber(c.Seq.Value)
-		if !ok || n < 1 {
-			return cli.UsageError(fmt.Sprintf("--seq %q is not a number from 1", c.Seq.Value), "leave it out for the next one")
-		}
-		seq = n
-	}
-	input, err := jsonFrom(a, "--input", c.Input)
-	if err != nil {
-		return err
-	}
-	output, err := jsonFrom(a, "--output", c.Output)
-	if err != nil {
-		return err
-	}
 	s := history.StepRow{StepType: "step"}
-	return change(ctx, a, &c.runFlags, &c.times, &s, func(run *history.RunRow) {
-		if s.AgentName == "" {
-			s.AgentName = run.EffectiveAgentName
-		}
-		set(&s.StepType, c.Type)
-		set(&s.Name, c.Name)
-		set(&s.Status, c.Status)
-		if seq > 0 {
-			s.Seq = seq
-		}
-		if c.Input.Set {
-			s.Input = input
-		}
-		if c.Output.Set {
-			s.Output = output
-		}
-	})
+	return change(ctx, a, &c.runFlags, &c.times, &s, field{number{"--seq", &s.Seq}, c.Seq}, field{&s.StepType, c.Type}, field{&s.Name, c.Name}, field{&s.Status, c.Status},
+		field{jsonFile{"--input", &s.Input}, c.Input}, field{jsonFile{"--output", &s.Output}, c.Output})
 }
 
 type runToolCmd struct {
@@ -120,48 +144,17 @@ type runToolCmd struct {
 	times
 }
 
-func runToolVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run tool", Args: "[run]", Summary: "Record a call of a tool and print its id",
-		Exits:    "0 recorded\n1 there is no such run, or it has ended",
-		Examples: `thread run tool --thread ./inbox --name shell --source native --request call.json --took 120ms "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runToolCmd) },
-	}
+var runToolVerb = &cli.Verb{
+	Name: "run tool", Args: "[run]", Summary: "Record a call of a tool and print its id",
+	Exits:    "0 recorded\n1 there is no such run, or it has ended",
+	Examples: `thread run tool --thread ./inbox --name shell --source native --request call.json --took 120ms "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runToolCmd) },
 }
 
 func (c *runToolCmd) Run(ctx context.Context, a *cli.App) error {
-	request, err := jsonFrom(a, "--request", c.Request)
-	if err != nil {
-		return err
-	}
-	response, err := jsonFrom(a, "--response", c.Response)
-	if err != nil {
-		return err
-	}
-	var took int64
-	if c.Took.Set {
-		d, err := cli.ParseDuration("--took", c.Took.Value)
-		if err != nil {
-			return err
-		}
-		took = d.Milliseconds()
-	}
 	var t history.ToolCallRow
-	return change(ctx, a, &c.runFlags, &c.times, &t, func(*history.RunRow) {
-		set(&t.SourceType, c.Source)
-		set(&t.ToolName, c.Name)
-		set(&t.StepID, c.Step)
-		set(&t.Status, c.Status)
-		if c.Request.Set {
-			t.Request = request
-		}
-		if c.Response.Set {
-			t.Response = response
-		}
-		if c.Took.Set {
-			t.DurationMS = took
-		}
-	})
+	return change(ctx, a, &c.runFlags, &c.times, &t, field{&t.SourceType, c.Source}, field{&t.ToolName, c.Name}, field{&t.StepID, c.Step}, field{&t.Status, c.Status},
+		field{jsonFile{"--request", &t.Request}, c.Request}, field{jsonFile{"--response", &t.Response}, c.Response}, field{took{"--took", &t.DurationMS}, c.Took})
 }
 
 type runHookCmd struct {
@@ -174,37 +167,17 @@ type runHookCmd struct {
 	times
 }
 
-func runHookVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run hook", Args: "[run]", Summary: "Record a run of a hook and print its id",
-		Exits:    "0 recorded\n1 there is no such run, or it has ended",
-		Examples: `thread run hook --thread ./inbox --name redact --event before_model_call --patch patch.json "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runHookCmd) },
-	}
+var runHookVerb = &cli.Verb{
+	Name: "run hook", Args: "[run]", Summary: "Record a run of a hook and print its id",
+	Exits:    "0 recorded\n1 there is no such run, or it has ended",
+	Examples: `thread run hook --thread ./inbox --name redact --event before_model_call --patch patch.json "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runHookCmd) },
 }
 
 func (c *runHookCmd) Run(ctx context.Context, a *cli.App) error {
-	capabilities, err := jsonText("--capabilities", c.Capabilities)
-	if err != nil {
-		return err
-	}
-	patch, err := jsonFrom(a, "--patch", c.Patch)
-	if err != nil {
-		return err
-	}
 	var r history.HookRunRow
-	return change(ctx, a, &c.runFlags, &c.times, &r, func(*history.RunRow) {
-		set(&r.HookName, c.Name)
-		set(&r.EventName, c.Event)
-		set(&r.ErrorMessage, c.Error)
-		set(&r.Status, c.Status)
-		if c.Capabilities.Set {
-			r.Capabilities = capabilities
-		}
-		if c.Patch.Set {
-			r.Patch = patch
-		}
-	})
+	return change(ctx, a, &c.runFlags, &c.times, &r, field{&r.HookName, c.Name}, field{&r.EventName, c.Event}, field{&r.ErrorMessage, c.Error}, field{&r.Status, c.Status},
+		field{jsonFlag{"--capabilities", &r.Capabilities}, c.Capabilities}, field{jsonFile{"--patch", &r.Patch}, c.Patch})
 }
 
 type runActionCmd struct {
@@ -216,36 +189,17 @@ type runActionCmd struct {
 	times
 }
 
-func runActionVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run action", Args: "[run]", Summary: "Record a run of an action and print its id",
-		Exits:    "0 recorded\n1 there is no such run, or it has ended",
-		Examples: `thread run action --thread ./inbox --name deploy --caller user --input in.json "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runActionCmd) },
-	}
+var runActionVerb = &cli.Verb{
+	Name: "run action", Args: "[run]", Summary: "Record a run of an action and print its id",
+	Exits:    "0 recorded\n1 there is no such run, or it has ended",
+	Examples: `thread run action --thread ./inbox --name deploy --caller user --input in.json "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runActionCmd) },
 }
 
 func (c *runActionCmd) Run(ctx context.Context, a *cli.App) error {
-	input, err := jsonFrom(a, "--input", c.Input)
-	if err != nil {
-		return err
-	}
-	output, err := jsonFrom(a, "--output", c.Output)
-	if err != nil {
-		return err
-	}
 	var r history.ActionRunRow
-	return change(ctx, a, &c.runFlags, &c.times, &r, func(*history.RunRow) {
-		set(&r.ActionName, c.Name)
-		set(&r.CallerType, c.Caller)
-		set(&r.Status, c.Status)
-		if c.Input.Set {
-			r.Input = input
-		}
-		if c.Output.Set {
-			r.Output = output
-		}
-	})
+	return change(ctx, a, &c.runFlags, &c.times, &r, field{&r.ActionName, c.Name}, field{&r.CallerType, c.Caller}, field{&r.Status, c.Status},
+		field{jsonFile{"--input", &r.Input}, c.Input}, field{jsonFile{"--output", &r.Output}, c.Output})
 }
 
 type runArtifactCmd struct {
@@ -258,28 +212,15 @@ type runArtifactCmd struct {
 	cli.JSONFlag
 }
 
-func runArtifactVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run artifact", Args: "[run]", Summary: "Record what a run has made and print its id",
-		Exits:    "0 recorded\n1 there is no such run, or it has ended",
-		Examples: `thread run artifact --thread ./inbox --type file --path report.md "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runArtifactCmd) },
-	}
+var runArtifactVerb = &cli.Verb{
+	Name: "run artifact", Args: "[run]", Summary: "Record what a run has made and print its id",
+	Exits:    "0 recorded\n1 there is no such run, or it has ended",
+	Examples: `thread run artifact --thread ./inbox --type file --path report.md "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runArtifactCmd) },
 }
 
 func (c *runArtifactCmd) Run(ctx context.Context, a *cli.App) error {
-	metadata, err := jsonText("--metadata", c.Metadata)
-	if err != nil {
-		return err
-	}
 	var r history.ArtifactRow
-	t := times{ID: c.ID, JSONFlag: c.JSONFlag}
-	return change(ctx, a, &c.runFlags, &t, &r, func(*history.RunRow) {
-		set(&r.Type, c.Type)
-		set(&r.Path, c.Path)
-		set(&r.ContentRef, c.Content)
-		if c.Metadata.Set {
-			r.Metadata = metadata
-		}
-	})
+	return change(ctx, a, &c.runFlags, &times{ID: c.ID, JSONFlag: c.JSONFlag}, &r, field{&r.Type, c.Type}, field{&r.Path, c.Path}, field{&r.ContentRef, c.Content},
+		field{jsonFlag{"--metadata", &r.Metadata}, c.Metadata})
 }

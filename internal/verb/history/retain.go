@@ -23,21 +23,19 @@ type historyRetainCmd struct {
 	cli.JSONFlag
 }
 
-func historyRetainVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "history retain", Summary: "Show or change how long runs of handlers, and history events, are kept",
-		Details: `What is not named stays; printed is what then holds. Runs whose time is over go when
-the next one is recorded, but for those to which their handler has added steps, messages or
+var historyRetainVerb = &cli.Verb{
+	Name: "history retain", Summary: "Show or change how long runs of handlers, and history events, are kept",
+	Details: `What is not named stays; printed is what then holds. Runs whose time has ended go when
+the next one is recorded, except those to which their handler has added steps, messages or
 calls of tools. With --events, history events that are older go with one of the next commands
 about the history, as thread history prune --older-than drops them: all rows stay. So do the
 oldest with --max-bytes and --max-events, an eighth more than they ask for, because the
 database is rewritten. Rotated history/events-*.jsonl go with their events.`,
-		Exits: "0 shown or stored",
-		Examples: `thread history retain --thread ./inbox --ok 1h --failed 30d
+	Exits: "0 shown or stored",
+	Examples: `thread history retain --thread ./inbox --ok 1h --failed 30d
 thread history retain --thread ./inbox --events 90d --max-bytes 200M
 thread history retain --thread ./inbox --record off`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(historyRetainCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(historyRetainCmd) },
 }
 
 func (c *historyRetainCmd) Run(ctx context.Context, a *cli.App) error {
@@ -156,21 +154,19 @@ type historyTakeCmd struct {
 	cli.JSONFlag
 }
 
-func historyTakeVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "history take", Summary: "Take the runs of handlers that have ended into the history",
-		Details:  `Every command about the history does so, and the handlers' supervisors have it done after a failure.`,
-		Exits:    "0 taken, perhaps nothing",
-		Examples: `thread history take --thread ./inbox`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(historyTakeCmd) },
-	}
+var historyTakeVerb = &cli.Verb{
+	Name: "history take", Summary: "Take the runs of handlers that have ended into the history",
+	Details:  `Every command about the history does so, and the handlers' supervisors have it done after a failure.`,
+	Exits:    "0 taken, perhaps nothing",
+	Examples: `thread history take --thread ./inbox`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(historyTakeCmd) },
 }
 
 func (c *historyTakeCmd) Run(ctx context.Context, a *cli.App) error {
 	if err := a.SetDir("--thread", c.Thread.Value); err != nil {
 		return err
 	}
-	h, err := history.Open(ctx, a.Dir, history.LeaveRuns())
+	h, err := history.Open(ctx, a.Dir, history.LeaveRuns(), history.WithLogLines(a.LogInfo))
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -22,33 +21,32 @@ type runsCmd struct {
 	All      bool     `help:"Also those that have ended."`
 	Failed   bool     `help:"Only those that have failed, or timed out."`
 	Active   bool     `help:"Only those that run or wait (the default)."`
-	Consumer cli.Text `short:"c" placeholder:"CONSUMER" help:"Only those of this consumer."`
+	Consumer cli.Text `short:"c" placeholder:"CONSUMER" help:"Only this consumer's."`
 	Key      cli.Text `placeholder:"KEY" help:"Only deliveries of thread consume --parallel --key with this key, under thread serve."`
-	Follow   bool     `short:"f" help:"Go on with runs as they end, until interrupted."`
-	Limit    cli.Text `placeholder:"N" help:"At most so many that have ended, the newest (default 100, 0 for all)."`
+	Follow   bool     `short:"f" help:"Follow runs as they end, until interrupted."`
+	Limit    cli.Text `placeholder:"N" help:"At most N that have ended, the newest (default 100, 0 for all)."`
 	cli.JSONFlag
 
 	table *cli.Table // on a terminal
+	shown int        // runs of the thread that is asked
 }
 
-func runsVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "runs", Summary: "Show which handlers run or wait, and how their runs ended",
-		Details: `For each consumer that is on its way: its state (queued, running, or waiting for
-a retry), under thread serve its lane, for how long, and of a running handler its process
-id and whether it says that it streams or compacts; and its deliveries, where it has
-several out with thread consume --parallel. Of each run that has ended, newest
-first: how, when, for how long, the event that it was started for and its source, and the
-last line that it printed; thread logs shows the rest. Runs are kept for a day, those that
-failed for a week; thread history retain changes that. thread run list lists the runs of
-agents, too.`,
-		Exits: "0 listed, perhaps none",
-		Examples: `thread runs --thread ./inbox
+var runsVerb = &cli.Verb{
+	Name: "runs", Summary: "Show which handlers run or wait, and how their runs ended",
+	Details: `For each consumer that runs or waits, prints its state (queued, running, or waiting for
+a retry) and duration. Under thread serve it also prints the lane, and for a running
+handler its process id and whether it is streaming or compacting. Deliveries of thread
+consume --parallel have separate lines. Runs of the queue follow, up to 100 that are
+queued and 100 that wait, with what holds them. Ended runs are listed newest first: result,
+time, duration, event, the event's source, and the last line of output. thread logs
+shows the rest. Successful runs are kept for a day, failed runs for a week; thread
+history retain changes this. thread run list lists agents' runs as well.`,
+	Exits: "0 listed, perhaps none",
+	Examples: `thread runs --thread ./inbox
 thread runs --thread ./inbox --failed
 thread runs --root ~/threads --failed
 thread runs --thread ./inbox --all -c mail --json | jq -r .run_id`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(runsCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(runsCmd) },
 }
 
 const defaultRuns = 100
@@ -89,13 +87,14 @@ func (c *runsCmd) one(ctx context.Context, a *cli.App, dir string, q history.Han
 		return err
 	}
 	defer t.Close()
+	c.shown = 0
 	if !c.Failed {
 		if err := c.active(ctx, a, t); err != nil {
 			return err
 		}
 	}
 	if !c.All && !c.Failed && !c.Follow {
-		return nil
+		return c.orUnsubscribed(ctx, a, t)
 	}
 	return withRuns(ctx, a, func(h *history.History) error {
 		if c.All || c.Failed {
@@ -108,8 +107,8 @@ func (c *runsCmd) one(ctx context.Context, a *cli.App, dir string, q history.Han
 				}
 			}
 		}
-		if !c.Follow {
-			return nil
+		if err := c.orUnsubscribed(ctx, a, t); err != nil || !c.Follow {
+			return err
 		}
 		ctx, stop := cli.Interruptible(ctx)
 		defer stop()
@@ -131,10 +130,10 @@ func (c *runsCmd) one(ctx context.Context, a *cli.App, dir string, q history.Han
 			if err == nil && c.table != nil {
 				err = c.table.Flush()
 			}
-			if err == nil {
-				err = a.Out.Flush()
-			}
 			if err != nil {
+				return err
+			}
+			if err = a.Out.Flush(); err != nil {
 				return err
 			}
 		}
@@ -142,18 +141,26 @@ func (c *runsCmd) one(ctx context.Context, a *cli.App, dir string, q history.Han
 	})
 }
 
+// orUnsubscribed returns the error about a consumer without runs that is not subscribed.
+func (c *runsCmd) orUnsubscribed(ctx context.Context, a *cli.App, t *engine.Thread) error {
+	if c.shown > 0 || !c.Consumer.Set {
+		return nil
+	}
+	return a.CheckSubscribed(ctx, t, c.Consumer.Value)
+}
+
 // withRuns opens the history of the directory that the verb is about, with all runs of
 // handlers in it that have ended.
 func withRuns(ctx context.Context, a *cli.App, fn func(h *history.History) error) error {
-	h, err := history.Open(ctx, a.Dir)
-	if err == nil {
-		_, err = h.TakeRuns(ctx) // what Open could not take, and why
-	}
+	h, err := history.Open(ctx, a.Dir, history.WithLogLines(a.LogInfo))
 	if err != nil {
-		a.Dir = filepath.Join(a.Dir, history.Dir) // that is what is wrong
 		return err
 	}
-	return fn(h)
+	_, err = h.TakeRuns(ctx) // what Open could not take, and why
+	if err = ofHistory(h, err); err != nil {
+		return err
+	}
+	return ofHistory(h, fn(h))
 }
 
 // active prints the consumers that are on their way: as its server knows them, where
@@ -172,6 +179,7 @@ func (c *runsCmd) active(ctx context.Context, a *cli.App, t *engine.Thread) erro
 		if c.Consumer.Set && r.Consumer != c.Consumer.Value {
 			continue
 		}
+		c.shown++
 		if c.JSON {
 			err = a.Out.JSON(newActiveJSON(r))
 		} else if c.table != nil {
@@ -183,7 +191,47 @@ func (c *runsCmd) active(ctx context.Context, a *cli.App, t *engine.Thread) erro
 			return err
 		}
 	}
+	if c.Consumer.Set || c.Key.Set {
+		return nil // these are about handlers
+	}
+	return c.held(ctx, a)
+}
+
+// held prints the runs of the queue, with what holds them.
+func (c *runsCmd) held(ctx context.Context, a *cli.App) error {
+	h, err := history.Open(ctx, a.Dir, history.LeaveRuns(), history.WithLogLines(a.LogInfo))
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for _, status := range []string{history.Queued, history.Waiting} {
+		for r, err := range h.Runs(ctx, history.Query{Status: status, Limit: defaultRuns, Oldest: true}) {
+			if err == nil {
+				err = c.putHeld(a, &r)
+			}
+			if err != nil {
+				return ofHistory(h, err)
+			}
+		}
+	}
 	return nil
+}
+
+func (c *runsCmd) putHeld(a *cli.App, r *history.RunRow) error {
+	c.shown++
+	switch {
+	case c.JSON:
+		return a.Out.JSON(struct {
+			RunID string        `json:"run_id"`
+			Agent string        `json:"agent"`
+			State string        `json:"state"`
+			Since string        `json:"since"`
+			Hold  *history.Hold `json:"hold"`
+		}{r.ID, r.EffectiveAgentName, r.Status, event.FormatTime(r.CreatedAt), history.HoldOf(r)})
+	case c.table != nil:
+		return c.table.Row(cli.Printable(r.EffectiveAgentName), r.Status, second(r.CreatedAt), brief(time.Since(r.CreatedAt)), "", "", r.ID, cli.Printable(holds(r)))
+	}
+	return a.Out.Text(line(labelled("run", r.ID), labelled("agent", r.EffectiveAgentName), r.Status+" for "+brief(time.Since(r.CreatedAt)), holds(r)) + "\n")
 }
 
 func (r *activeRun) line() string {
@@ -207,7 +255,7 @@ func (r *activeRun) line() string {
 	return text
 }
 
-// row is what line says, for a table; what comes last has no column of its own.
+// row is what line says, for a table; what comes last has no separate column.
 func (r *activeRun) row() []string {
 	eventID, key, lane, pid := "", "", labelled("lane", r.Lane), ""
 	if r.Event != 0 {
@@ -237,7 +285,7 @@ func brief(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// activeJSON is a run in the forms of docs/JSON.md.
+// activeJSON is a run in the forms of docs/reference/json.md.
 type activeJSON struct {
 	Consumer string  `json:"consumer_id"`
 	Event    int64   `json:"event_id,omitempty"`
@@ -289,6 +337,7 @@ func newEndedJSON(r *history.RunRow) endedJSON {
 
 // put prints a run that has ended.
 func (c *runsCmd) put(a *cli.App, r *history.RunRow) error {
+	c.shown++
 	if c.JSON {
 		return a.Out.JSON(newEndedJSON(r))
 	}

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"thread/event"
@@ -16,17 +17,15 @@ type sessionStartCmd struct {
 	Agent       cli.Text `placeholder:"AGENT" help:"The agent."`
 	Title       cli.Text `placeholder:"TEXT" help:"A title."`
 	AuthContext cli.Text `name:"auth-context" placeholder:"JSON" help:"What your own system has to remember about who asks. No credentials."`
-	Workspace   cli.Text `placeholder:"WORKSPACE" help:"Another workspace than that of the directory."`
+	Workspace   cli.Text `placeholder:"WORKSPACE" help:"Another workspace than the directory's."`
 	cli.JSONFlag
 }
 
-func sessionStartVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "session start", Summary: "Start a session and print its id",
-		Exits:    "0 started\n1 the session exists",
-		Examples: `thread session start --thread ./inbox --subject user:7 --agent coder`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionStartCmd) },
-	}
+var sessionStartVerb = &cli.Verb{
+	Name: "session start", Summary: "Start a session and print its id",
+	Exits:    "0 started\n1 the session exists",
+	Examples: `thread session start --thread ./inbox --subject user:7 --agent coder`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(sessionStartCmd) },
 }
 
 func (c *sessionStartCmd) Run(ctx context.Context, a *cli.App) error {
@@ -47,19 +46,17 @@ func (c *sessionStartCmd) Run(ctx context.Context, a *cli.App) error {
 type sessionListCmd struct {
 	cli.ThreadFlags
 	Subject   cli.Text `placeholder:"REF" help:"Only those for this subject."`
-	Status    cli.Text `placeholder:"STATUS" help:"Only those of this status, by their last change."`
-	Workspace cli.Text `placeholder:"WORKSPACE" help:"Only those of that other workspace."`
-	Limit     cli.Text `placeholder:"N" help:"At most so many."`
+	Status    cli.Text `placeholder:"STATUS" help:"Only those with this status, by their last change."`
+	Workspace cli.Text `placeholder:"WORKSPACE" help:"Only this workspace's."`
+	Limit     cli.Text `placeholder:"N" help:"At most N."`
 	cli.JSONFlag
 }
 
-func sessionListVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "session list", Summary: "List sessions, newest first",
-		Exits:    "0 listed, perhaps none",
-		Examples: `thread session list --thread ./inbox --subject user:7 --limit 10`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionListCmd) },
-	}
+var sessionListVerb = &cli.Verb{
+	Name: "session list", Summary: "List sessions, newest first",
+	Exits:    "0 listed, perhaps none",
+	Examples: `thread session list --thread ./inbox --subject user:7 --limit 10`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(sessionListCmd) },
 }
 
 func (c *sessionListCmd) Run(ctx context.Context, a *cli.App) error {
@@ -69,23 +66,10 @@ func (c *sessionListCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	table := tableOnTerminal(a, c.JSON, []int{8, 6, 6, 8, 19, 19, 8}, "SESSION", "STATUS", "AGENT", "SUBJECT", "CREATED", "LAST RUN", "TITLE")
 	return with(ctx, a, c.Thread, func(h *history.History) error {
-		for s, err := range h.Sessions(ctx, history.Query{Subject: c.Subject.Value, Status: c.Status.Value, Workspace: c.Workspace.Value, Limit: limit}) {
-			if err != nil {
-				return err
-			}
-			if table != nil {
-				err = table.Row(printable(s.ID, s.Status, s.ActiveAgentName, s.SubjectRef, at(s.CreatedAt), at(s.LastRunAt), s.Title)...)
-			} else {
-				err = put(a, c.JSON, &s, sessionLine(&s))
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if table != nil {
-			return table.Flush()
-		}
-		return nil
+		rows := h.Sessions(ctx, history.Query{Subject: c.Subject.Value, Status: c.Status.Value, Workspace: c.Workspace.Value, Limit: limit})
+		return list(a, c.JSON, rows, table, func(s *history.SessionRow) []string {
+			return []string{s.ID, s.Status, s.ActiveAgentName, s.SubjectRef, at(s.CreatedAt), at(s.LastRunAt), s.Title}
+		}, sessionLine)
 	})
 }
 
@@ -99,14 +83,12 @@ type sessionShowCmd struct {
 	cli.JSONFlag
 }
 
-func sessionShowVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "session show", Args: "<session>", Summary: "Show a session with its messages and runs",
-		Details:  `With --json only the row of the session; its messages and runs have lists of their own.`,
-		Exits:    "0 shown\n1 there is no such session",
-		Examples: `thread session show --thread ./inbox S`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionShowCmd) },
-	}
+var sessionShowVerb = &cli.Verb{
+	Name: "session show", Args: "<session>", Summary: "Show a session with its messages and runs",
+	Details:  `With --json only the row of the session; its messages and runs have separate lists.`,
+	Exits:    "0 shown\n1 there is no such session",
+	Examples: `thread session show --thread ./inbox S`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(sessionShowCmd) },
 }
 
 func (c *sessionShowCmd) Run(ctx context.Context, a *cli.App) error {
@@ -118,23 +100,12 @@ func (c *sessionShowCmd) Run(ctx context.Context, a *cli.App) error {
 		if err := put(a, c.JSON, &s, sessionLine(&s)); err != nil || c.JSON {
 			return err
 		}
-		for m, err := range h.Messages(ctx, history.Query{Session: s.ID}) {
-			if err != nil {
-				return err
-			}
-			if err := a.Out.Text("  " + messageLine(&m) + "\n"); err != nil {
-				return err
-			}
+		messages := h.Messages(ctx, history.Query{Session: s.ID})
+		if err := list(a, false, messages, nil, nil, func(m *history.MessageRow) string { return "  " + messageLine(m) }); err != nil {
+			return err
 		}
-		for r, err := range h.Runs(ctx, history.Query{Session: s.ID, Oldest: true}) {
-			if err != nil {
-				return err
-			}
-			if err := a.Out.Text("  run " + runLine(&r) + "\n"); err != nil {
-				return err
-			}
-		}
-		return nil
+		runs := h.Runs(ctx, history.Query{Session: s.ID, Oldest: true})
+		return list(a, false, runs, nil, nil, func(r *history.RunRow) string { return "  run " + runLine(r) })
 	})
 }
 
@@ -144,15 +115,13 @@ type sessionDeleteCmd struct {
 	cli.JSONFlag
 }
 
-func sessionDeleteVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "session delete", Args: "<session>", Summary: "Delete a session with its messages and runs",
-		Details: `All of it goes in one commit. The history events of the rows stay in the log until
+var sessionDeleteVerb = &cli.Verb{
+	Name: "session delete", Args: "<session>", Summary: "Delete a session with its messages and runs",
+	Details: `All of it goes in one commit. The history events of the rows stay in the log until
 thread history prune drops them.`,
-		Exits:    "0 deleted\n1 there is no such session, or a run of it has not ended",
-		Examples: `thread session delete --thread ./inbox S`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(sessionDeleteCmd) },
-	}
+	Exits:    "0 deleted\n1 there is no such session, or a run of it has not ended",
+	Examples: `thread session delete --thread ./inbox S`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(sessionDeleteCmd) },
 }
 
 func (c *sessionDeleteCmd) Run(ctx context.Context, a *cli.App) error {
@@ -180,16 +149,14 @@ type messageAddCmd struct {
 	cli.JSONFlag
 }
 
-func messageAddVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "message add", Summary: "Add a message to a session and print its id",
-		Details: `Content is kept byte for byte, as the AI SDK has it: a string, or an array of parts,
+var messageAddVerb = &cli.Verb{
+	Name: "message add", Summary: "Add a message to a session and print its id",
+	Details: `Content is kept byte for byte, as the AI SDK has it: a string, or an array of parts,
 calls of tools and their results among them.`,
-		Exits: "0 added\n1 there is no such session, or the message exists",
-		Examples: `thread message add --thread ./inbox --session S --role user --content "hello"
+	Exits: "0 added\n1 there is no such session, or the message exists",
+	Examples: `thread message add --thread ./inbox --session S --role user --content "hello"
 jq -c .content reply.json | thread message add --thread ./inbox --session S --role assistant --content-file -`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(messageAddCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(messageAddCmd) },
 }
 
 func (c *messageAddCmd) Run(ctx context.Context, a *cli.App) error {
@@ -205,9 +172,10 @@ func (c *messageAddCmd) Run(ctx context.Context, a *cli.App) error {
 	default:
 		m.Content, err = jsonFrom(a, "--content-file", c.ContentFile)
 	}
-	if err == nil {
-		m.Metadata, err = jsonText("--metadata", c.Metadata)
+	if err != nil {
+		return err
 	}
+	m.Metadata, err = jsonText("--metadata", c.Metadata)
 	if err != nil {
 		return err
 	}
@@ -224,9 +192,12 @@ func (c *messageAddCmd) Run(ctx context.Context, a *cli.App) error {
 			return tx.Put(&m)
 		}
 		var err error
-		if m.RunID = c.RunID.Or(recorded(ctx, h, env(envRun))); m.RunID == "" {
+		switch m.RunID = c.RunID.Or(recorded(ctx, h, env(envRun))); {
+		case m.RunID == "" && m.ID == "":
+			err = h.Put(ctx, &m)
+		case m.RunID == "":
 			err = h.Update(ctx, write)
-		} else {
+		default:
 			run.RunID = cli.Text{Value: m.RunID, Set: true}
 			var r *history.Run
 			if r, err = run.attach(h); err == nil {
@@ -243,20 +214,18 @@ func (c *messageAddCmd) Run(ctx context.Context, a *cli.App) error {
 type messageListCmd struct {
 	cli.ThreadFlags
 	Session cli.Text `placeholder:"SESSION" help:"The session; by default that in THREAD_SESSION_ID."`
-	RunID   cli.Text `name:"run" placeholder:"RUN" help:"Only those of this run."`
-	Last    cli.Text `placeholder:"N" help:"Only the last so many."`
+	RunID   cli.Text `name:"run" placeholder:"RUN" help:"Only this run's."`
+	Last    cli.Text `placeholder:"N" help:"Only the last N."`
 	cli.JSONFlag
 }
 
-func messageListVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "message list", Summary: "Print the messages of a session, in order",
-		Details: `With --json one array of objects with role and content, as the next call of a model takes
+var messageListVerb = &cli.Verb{
+	Name: "message list", Summary: "Print the messages of a session, in order",
+	Details: `With --json one array of objects with role and content, as the next call of a model takes
 it, and the content as it was added.`,
-		Exits:    "0 printed, perhaps none\n1 there is no such session",
-		Examples: `thread message list --thread ./inbox --session S --json | ./call-the-model`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(messageListCmd) },
-	}
+	Exits:    "0 printed, perhaps none\n1 there is no such session",
+	Examples: `thread message list --thread ./inbox --session S --json | ./call-the-model`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(messageListCmd) },
 }
 
 func (c *messageListCmd) Run(ctx context.Context, a *cli.App) error {
@@ -274,39 +243,25 @@ func (c *messageListCmd) Run(ctx context.Context, a *cli.App) error {
 				return err
 			}
 		}
-		var list []history.MessageRow
+		var messages []history.MessageRow
 		for m, err := range h.Messages(ctx, q) {
 			if err != nil {
 				return err
 			}
-			list = append(list, m)
+			messages = append(messages, m)
 		}
 		if q.Oldest {
-			for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
-				list[i], list[j] = list[j], list[i]
-			}
+			slices.Reverse(messages)
 		}
 		if !c.JSON {
 			table := tableOnTerminal(a, false, []int{19, 4, 8}, "CREATED", "ROLE", "CONTENT")
-			for i := range list {
-				m := &list[i]
-				var err error
-				if table != nil {
-					err = table.Row(printable(at(m.CreatedAt), m.Role, string(m.Content))...)
-				} else {
-					err = a.Out.Text(messageLine(m) + "\n")
+			return list(a, false, func(yield func(history.MessageRow, error) bool) {
+				for i := 0; i < len(messages) && yield(messages[i], nil); i++ {
 				}
-				if err != nil {
-					return err
-				}
-			}
-			if table != nil {
-				return table.Flush()
-			}
-			return nil
+			}, table, func(m *history.MessageRow) []string { return []string{at(m.CreatedAt), m.Role, string(m.Content)} }, messageLine)
 		}
 		a.Out.Buf = append(a.Out.Buf, '[')
-		for i, m := range list {
+		for i, m := range messages {
 			if i > 0 {
 				a.Out.Buf = append(a.Out.Buf, ',')
 			}

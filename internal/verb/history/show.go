@@ -66,19 +66,14 @@ func show(ctx context.Context, a *cli.App, h *history.History, id string, step i
 
 // lastOutput prints what the command of the last attempt printed.
 func lastOutput(ctx context.Context, a *cli.App, h *history.History, id string) error {
-	out := ""
-	for s, err := range h.Steps(ctx, id) {
-		if err != nil {
-			return err
-		}
-		if s.StepType == "command" {
-			out = outputOf(&s)
-		}
+	out, err := h.Command(ctx, id)
+	if err != nil {
+		return err
 	}
-	if out == "" {
+	if out.Output == "" {
 		return nil
 	}
-	return a.Out.Text(in("output", out))
+	return a.Out.Text(in("output", out.Output))
 }
 
 // part prints rows of several entities.

@@ -3,19 +3,27 @@ package history
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"thread/history"
 	"thread/internal/cli"
 )
 
-// steered prints the run as it is after a change.
-func steered(ctx context.Context, a *cli.App, h *history.History, id string, asJSON bool) error {
-	var row history.RunRow
-	if err := h.Get(ctx, &row, id); err != nil {
-		return err
-	}
-	return put(a, asJSON, &row, runLine(&row))
+// steer changes the run that the flags name, and shows it if show says so.
+func (c *runFlags) steer(ctx context.Context, a *cli.App, show, asJSON bool, change func(*history.Run) error) error {
+	return with(ctx, a, c.Thread, func(h *history.History) error {
+		r, err := c.attach(h)
+		if err != nil {
+			return err
+		}
+		if err := change(r); err != nil || !show {
+			return err
+		}
+		var row history.RunRow
+		if err := h.Get(ctx, &row, r.ID()); err != nil {
+			return err
+		}
+		return put(a, asJSON, &row, runLine(&row))
+	})
 }
 
 type runBeatCmd struct {
@@ -23,63 +31,59 @@ type runBeatCmd struct {
 	cli.JSONFlag
 }
 
-func runBeatVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run beat", Args: "[run]", Summary: "Say that a run lives",
-		Details: `Writes nothing to the history. Exit code 3 says that the run is to be cancelled:
+var runBeatVerb = &cli.Verb{
+	Name: "run beat", Args: "[run]", Summary: "Say that a run lives",
+	Details: `Writes nothing to the history. Exit code 3 says that the run is to be cancelled:
 its worker then ends it with thread run end --status cancelled.`,
-		Exits:    "0 noted\n1 there is no such run, or it has ended\n3 the run is to be cancelled",
-		Examples: `while sleep 5; do thread run beat --thread ./inbox "$R" || break; done &`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runBeatCmd) },
-	}
+	Exits:    "0 noted\n1 there is no such run, or it has ended\n3 the run is to be cancelled",
+	Examples: `while sleep 5; do thread run beat --thread ./inbox "$R" || break; done &`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runBeatCmd) },
 }
 
 // cancelledCode is the exit code that says that a run is to be cancelled.
 const cancelledCode = 3
 
 func (c *runBeatCmd) Run(ctx context.Context, a *cli.App) error {
-	return with(ctx, a, c.Thread, func(h *history.History) error {
-		r, err := c.attach(h)
-		if err != nil {
-			return err
-		}
-		if err := r.BeatOnce(ctx); err != nil {
-			return err
-		}
-		if c.JSON {
-			return steered(ctx, a, h, r.ID(), true)
-		}
-		return nil
-	})
+	return c.steer(ctx, a, c.JSON, true, func(r *history.Run) error { return r.BeatOnce(ctx) })
 }
 
 type runSwitchCmd struct {
 	runFlags
-	To cli.Text `required:"" placeholder:"AGENT" help:"The agent that goes on."`
+	To cli.Text `required:"" placeholder:"AGENT" help:"The agent that continues."`
 	cli.JSONFlag
 }
 
-func runSwitchVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run switch", Args: "[run]", Summary: "Let another agent go on with a run",
-		Details:  `The agent of the run, how often it was switched, and the agent of the session change in one commit.`,
-		Exits:    "0 recorded\n1 there is no such run, or it has ended",
-		Examples: `thread run switch --thread ./inbox --to reviewer "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runSwitchCmd) },
-	}
+var runSwitchVerb = &cli.Verb{
+	Name: "run switch", Args: "[run]", Summary: "Let another agent continue a run",
+	Details:  `The agent of the run, how often it was switched, and the agent of the session change in one commit.`,
+	Exits:    "0 recorded\n1 there is no such run, or it has ended",
+	Examples: `thread run switch --thread ./inbox --to reviewer "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runSwitchCmd) },
 }
 
 func (c *runSwitchCmd) Run(ctx context.Context, a *cli.App) error {
-	return with(ctx, a, c.Thread, func(h *history.History) error {
-		r, err := c.attach(h)
-		if err != nil {
-			return err
-		}
-		if err := r.Switch(ctx, c.To.Value); err != nil {
-			return err
-		}
-		return steered(ctx, a, h, r.ID(), c.JSON)
-	})
+	return c.steer(ctx, a, true, c.JSON, func(r *history.Run) error { return r.Switch(ctx, c.To.Value) })
+}
+
+type runMarkCmd struct {
+	runFlags
+	Status cli.Text `required:"" placeholder:"STATUS" help:"waiting_tool or running."`
+	cli.JSONFlag
+}
+
+var runMarkVerb = &cli.Verb{
+	Name: "run mark", Args: "[run]", Summary: "Record that a run waits for a tool, or continues",
+	Exits: "0 recorded\n1 there is no such run, or it has ended",
+	Examples: `thread run mark --thread ./inbox --status waiting_tool "$R"
+thread run mark --thread ./inbox --status running "$R"`,
+	Errors: errorWords, Grammar: func() cli.Command { return new(runMarkCmd) },
+}
+
+func (c *runMarkCmd) Run(ctx context.Context, a *cli.App) error {
+	if c.Status.Value != history.WaitingTool && c.Status.Value != history.Running {
+		return cli.UsageError("--status "+c.Status.Value+" is neither waiting_tool nor running", "end a run with thread run end")
+	}
+	return c.steer(ctx, a, true, c.JSON, func(r *history.Run) error { return r.Waits(ctx, c.Status.Value == history.WaitingTool) })
 }
 
 type runCancelCmd struct {
@@ -88,16 +92,14 @@ type runCancelCmd struct {
 	cli.JSONFlag
 }
 
-func runCancelVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run cancel", Args: "<run>", Summary: "Ask a run to end",
-		Details: `A queued run is cancelled at once. One that runs under thread run exec or thread run
+var runCancelVerb = &cli.Verb{
+	Name: "run cancel", Args: "<run>", Summary: "Ask a run to end",
+	Details: `A queued run is cancelled at once. One that runs under thread run exec or thread run
 work gets SIGTERM, and SIGKILL 10 s later; any other one learns of it by its next
 thread run beat.`,
-		Exits:    "0 asked for\n1 there is no such run, or it has ended",
-		Examples: `thread run cancel --thread ./inbox "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runCancelCmd) },
-	}
+	Exits:    "0 asked for\n1 there is no such run, or it has ended",
+	Examples: `thread run cancel --thread ./inbox "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runCancelCmd) },
 }
 
 func (c *runCancelCmd) Run(ctx context.Context, a *cli.App) error {
@@ -118,26 +120,16 @@ type runEndCmd struct {
 	cli.JSONFlag
 }
 
-func runEndVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run end", Args: "[run]", Summary: "Record that a run has ended",
-		Exits:    "0 recorded\n1 there is no such run, or it ended otherwise",
-		Examples: `thread run end --thread ./inbox --status failed --error "no answer" "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runEndCmd) },
-	}
+var runEndVerb = &cli.Verb{
+	Name: "run end", Args: "[run]", Summary: "Record that a run has ended",
+	Exits:    "0 recorded\n1 there is no such run, or it ended otherwise",
+	Examples: `thread run end --thread ./inbox --status failed --error "no answer" "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runEndCmd) },
 }
 
 func (c *runEndCmd) Run(ctx context.Context, a *cli.App) error {
-	return with(ctx, a, c.Thread, func(h *history.History) error {
-		r, err := c.attach(h)
-		if err != nil {
-			return err
-		}
-		if err := r.End(ctx, history.End{Status: c.Status.Value, ErrorCode: c.Code.Value, ErrorMessage: c.Message.Value}); err != nil {
-			return err
-		}
-		return steered(ctx, a, h, r.ID(), c.JSON)
-	})
+	end := history.End{Status: c.Status.Value, ErrorCode: c.Code.Value, ErrorMessage: c.Message.Value}
+	return c.steer(ctx, a, true, c.JSON, func(r *history.Run) error { return r.End(ctx, end) })
 }
 
 type runRequeueCmd struct {
@@ -146,13 +138,11 @@ type runRequeueCmd struct {
 	cli.JSONFlag
 }
 
-func runRequeueVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run requeue", Args: "<run>", Summary: "Queue a run again that has failed or timed out",
-		Exits:    "0 queued again\n1 the run has not failed or timed out",
-		Examples: `thread run requeue --thread ./inbox "$R"`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runRequeueCmd) },
-	}
+var runRequeueVerb = &cli.Verb{
+	Name: "run requeue", Args: "<run>", Summary: "Queue a run again that has failed or timed out",
+	Exits:    "0 queued again\n1 the run has not failed or timed out",
+	Examples: `thread run requeue --thread ./inbox "$R"`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runRequeueCmd) },
 }
 
 func (c *runRequeueCmd) Run(ctx context.Context, a *cli.App) error {
@@ -173,17 +163,15 @@ type runRecoverCmd struct {
 	cli.JSONFlag
 }
 
-func runRecoverVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run recover", Summary: "Deal with the runs whose workers are gone",
-		Details: `Prints those that it found. A run of thread run exec or thread run work is gone when
+var runRecoverVerb = &cli.Verb{
+	Name: "run recover", Summary: "Deal with the runs whose workers are gone",
+	Details: `Prints those that it found. A run of thread run exec or thread run work is gone when
 its process has ended; any other one when it was silent for 15 s. What its worker
 still tries to record afterwards is refused. After as many attempts as allowed, a
 run stays failed until thread run requeue.`,
-		Exits:    "0 done, or nothing to recover",
-		Examples: `thread run recover --thread ./inbox --strategy requeue_all`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(runRecoverCmd) },
-	}
+	Exits:    "0 done, or nothing to recover",
+	Examples: `thread run recover --thread ./inbox --strategy requeue_all`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(runRecoverCmd) },
 }
 
 func (c *runRecoverCmd) Run(ctx context.Context, a *cli.App) error {
@@ -210,25 +198,26 @@ func (c *runRecoverCmd) Run(ctx context.Context, a *cli.App) error {
 
 type runListCmd struct {
 	cli.ThreadFlags
-	Session cli.Text `placeholder:"SESSION" help:"Only those of this session."`
+	Session cli.Text `placeholder:"SESSION" help:"Only this session's."`
 	Parent  cli.Text `placeholder:"RUN" help:"Only those that this run has started."`
 	Subject cli.Text `placeholder:"REF" help:"Only those for this subject."`
-	Status  cli.Text `placeholder:"STATUS" help:"Only those of this status."`
+	Space   cli.Text `name:"workspace" placeholder:"WORKSPACE" help:"Only this workspace's."`
+	Status  cli.Text `placeholder:"STATUS" help:"Only those with this status."`
 	Active  bool     `help:"Only those that have been started and have not ended."`
+	ByBeat  bool     `name:"by-heartbeat" help:"Only those that are active, the one that has been silent for the longest time first."`
 	Failed  bool     `help:"Only those that have failed."`
 	Oldest  bool     `help:"Oldest first."`
-	Limit   cli.Text `placeholder:"N" help:"At most so many."`
+	Limit   cli.Text `placeholder:"N" help:"At most N."`
 	cli.JSONFlag
 }
 
-func runListVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run list", Summary: "List recorded runs, newest first",
-		Exits: "0 listed, perhaps none",
-		Examples: `thread run list --thread ./inbox --failed --limit 10
-thread run list --thread ./inbox --session S --json | jq -r .status`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(runListCmd) },
-	}
+var runListVerb = &cli.Verb{
+	Name: "run list", Summary: "List recorded runs, newest first",
+	Exits: "0 listed, perhaps none",
+	Examples: `thread run list --thread ./inbox --failed --limit 10
+thread run list --thread ./inbox --session S --json | jq -r .status
+thread run list --thread ./inbox --by-heartbeat --workspace W`,
+	Errors: errorWords, Grammar: func() cli.Command { return new(runListCmd) },
 }
 
 func (c *runListCmd) Run(ctx context.Context, a *cli.App) error {
@@ -236,33 +225,19 @@ func (c *runListCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	q := history.Query{Session: c.Session.Value, Run: c.Parent.Value, Subject: c.Subject.Value, Status: c.Status.Value, Active: c.Active, Oldest: c.Oldest, Limit: limit}
+	q := history.Query{Session: c.Session.Value, Run: c.Parent.Value, Subject: c.Subject.Value, Workspace: c.Space.Value, Status: c.Status.Value, Active: c.Active, Oldest: c.Oldest, Limit: limit}
 	if c.Failed {
 		q.Status = history.Failed
 	}
 	table := tableOnTerminal(a, c.JSON, []int{8, 7, 6, 8, 8, 19, 4, 8}, "RUN", "STATUS", "AGENT", "SESSION", "SUBJECT", "CREATED", "TOOK", "ERROR")
 	return with(ctx, a, c.Thread, func(h *history.History) error {
-		for r, err := range h.Runs(ctx, q) {
-			if err != nil {
-				return err
-			}
-			if table != nil {
-				took := ""
-				if !r.StartedAt.IsZero() {
-					took = r.Duration(time.Now()).Round(time.Millisecond).String()
-				}
-				err = table.Row(printable(r.ID, r.Status, r.EffectiveAgentName, r.SessionID, r.InitiatorRef, at(r.CreatedAt), took, firstLine(cmp.Or(r.ErrorMessage, r.ErrorCode)))...)
-			} else {
-				err = put(a, c.JSON, &r, runLine(&r))
-			}
-			if err != nil {
-				return err
-			}
+		runs := h.Runs
+		if c.ByBeat {
+			runs = h.ActiveByHeartbeat
 		}
-		if table != nil {
-			return table.Flush()
-		}
-		return nil
+		return list(a, c.JSON, runs(ctx, q), table, func(r *history.RunRow) []string {
+			return []string{r.ID, r.Status, r.EffectiveAgentName, r.SessionID, r.InitiatorRef, at(r.CreatedAt), tookText(r), firstLine(cmp.Or(r.ErrorMessage, r.ErrorCode))}
+		}, runLine)
 	})
 }
 
@@ -273,17 +248,15 @@ type runShowCmd struct {
 	cli.JSONFlag
 }
 
-func runShowVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "run show", Args: "<run>", Summary: "Show a run with all that it did",
-		Details: `With --json one object per row: the run, then its steps, calls of tools, hooks,
+var runShowVerb = &cli.Verb{
+	Name: "run show", Args: "<run>", Summary: "Show a run with all that it did",
+	Details: `With --json one object per row: the run, then its steps, calls of tools, hooks,
 actions, artifacts, messages and the runs that it started, each with the member
 entity before its columns.`,
-		Exits: "0 shown\n1 there is no such run or step",
-		Examples: `thread run show --thread ./inbox "$R"
+	Exits: "0 shown\n1 there is no such run or step",
+	Examples: `thread run show --thread ./inbox "$R"
 thread run show --thread ./inbox --step 3 --json "$R" | jq .input.request`,
-		Errors: errorWords, Grammar: func() cli.Command { return new(runShowCmd) },
-	}
+	Errors: errorWords, Grammar: func() cli.Command { return new(runShowCmd) },
 }
 
 func (c *runShowCmd) Run(ctx context.Context, a *cli.App) error {

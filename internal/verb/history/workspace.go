@@ -9,7 +9,7 @@ import (
 
 type workspaceSetCmd struct {
 	cli.ThreadFlags
-	ID       cli.Text `arg:"" optional:"" name:"workspace" help:"The id of another workspace than that of the directory; made when it is new."`
+	ID       cli.Text `arg:"" optional:"" name:"workspace" help:"The id of another workspace than the directory's; made when it is new."`
 	Name     cli.Text `placeholder:"NAME" help:"Its name."`
 	Ref      cli.Text `name:"external-ref" placeholder:"REF" help:"What another system calls it."`
 	Root     cli.Text `name:"root-path" placeholder:"DIR" help:"Where its files are."`
@@ -20,14 +20,12 @@ type workspaceSetCmd struct {
 	cli.JSONFlag
 }
 
-func workspaceSetVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "workspace set", Args: "[workspace]", Summary: "Describe a workspace",
-		Details:  `A thread directory is one workspace, unless it is told of more.`,
-		Exits:    "0 stored",
-		Examples: `thread workspace set --thread ./inbox --name shop --kind project`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceSetCmd) },
-	}
+var workspaceSetVerb = &cli.Verb{
+	Name: "workspace set", Args: "[workspace]", Summary: "Describe a workspace",
+	Details:  `A thread directory is one workspace, unless it is told of more.`,
+	Exits:    "0 stored",
+	Examples: `thread workspace set --thread ./inbox --name shop --kind project`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceSetCmd) },
 }
 
 func (c *workspaceSetCmd) Run(ctx context.Context, a *cli.App) error {
@@ -37,12 +35,11 @@ func (c *workspaceSetCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	return with(ctx, a, c.Thread, func(h *history.History) error {
 		w, err := h.SetWorkspace(ctx, c.ID.Value, func(w *history.WorkspaceRow) {
-			set(&w.Name, c.Name)
-			set(&w.ExternalRef, c.Ref)
-			set(&w.RootPath, c.Root)
-			set(&w.ExecutionPolicy, c.Policy)
-			set(&w.Status, c.Status)
-			set(&w.Kind, c.Kind)
+			for _, f := range []field{{&w.Name, c.Name}, {&w.ExternalRef, c.Ref}, {&w.RootPath, c.Root}, {&w.ExecutionPolicy, c.Policy}, {&w.Status, c.Status}, {&w.Kind, c.Kind}} {
+				if f.text.Set {
+					*f.to.(*string) = f.text.Value
+				}
+			}
 			if c.Metadata.Set {
 				w.Metadata = metadata
 			}
@@ -64,18 +61,16 @@ func workspaceLine(w *history.WorkspaceRow) string {
 
 type workspaceShowCmd struct {
 	cli.ThreadFlags
-	ID cli.Text `arg:"" optional:"" name:"workspace" help:"The id of another workspace than that of the directory."`
+	ID cli.Text `arg:"" optional:"" name:"workspace" help:"The id of another workspace than the directory's."`
 	cli.JSONFlag
 }
 
-func workspaceShowVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "workspace show", Args: "[workspace]", Summary: "Show a workspace",
-		Details:  `That of the directory is there with the first row that is recorded.`,
-		Exits:    "0 shown\n1 there is no such workspace",
-		Examples: `thread workspace show --thread ./inbox --json`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceShowCmd) },
-	}
+var workspaceShowVerb = &cli.Verb{
+	Name: "workspace show", Args: "[workspace]", Summary: "Show a workspace",
+	Details:  `The directory's workspace is there with the first row that is recorded.`,
+	Exits:    "0 shown\n1 there is no such workspace",
+	Examples: `thread workspace show --thread ./inbox --json`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceShowCmd) },
 }
 
 func (c *workspaceShowCmd) Run(ctx context.Context, a *cli.App) error {
@@ -92,38 +87,23 @@ type workspaceListCmd struct {
 	cli.ThreadFlags
 	Root   cli.Text `name:"root-path" placeholder:"DIR" help:"Only those with this root."`
 	Ref    cli.Text `name:"external-ref" placeholder:"REF" help:"Only those that another system calls so."`
-	Status cli.Text `placeholder:"STATUS" help:"Only those of this status."`
+	Status cli.Text `placeholder:"STATUS" help:"Only those with this status."`
 	cli.JSONFlag
 }
 
-func workspaceListVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "workspace list", Summary: "List workspaces, those that changed last first",
-		Exits:    "0 listed, perhaps none",
-		Examples: `thread workspace list --thread ./inbox`,
-		Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceListCmd) },
-	}
+var workspaceListVerb = &cli.Verb{
+	Name: "workspace list", Summary: "List workspaces, those that changed last first",
+	Exits:    "0 listed, perhaps none",
+	Examples: `thread workspace list --thread ./inbox`,
+	Errors:   errorWords, Grammar: func() cli.Command { return new(workspaceListCmd) },
 }
 
 func (c *workspaceListCmd) Run(ctx context.Context, a *cli.App) error {
 	table := tableOnTerminal(a, c.JSON, []int{9, 6, 7, 6, 6, 12}, "WORKSPACE", "NAME", "KIND", "STATUS", "REF", "PATH")
 	return with(ctx, a, c.Thread, func(h *history.History) error {
-		for w, err := range h.Workspaces(ctx, history.WorkspaceQuery{RootPath: c.Root.Value, ExternalRef: c.Ref.Value, Status: c.Status.Value}) {
-			if err != nil {
-				return err
-			}
-			if table != nil {
-				err = table.Row(printable(w.ID, w.Name, w.Kind, w.Status, w.ExternalRef, w.RootPath)...)
-			} else {
-				err = put(a, c.JSON, &w, workspaceLine(&w))
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if table != nil {
-			return table.Flush()
-		}
-		return nil
+		rows := h.Workspaces(ctx, history.WorkspaceQuery{RootPath: c.Root.Value, ExternalRef: c.Ref.Value, Status: c.Status.Value})
+		return list(a, c.JSON, rows, table, func(w *history.WorkspaceRow) []string {
+			return []string{w.ID, w.Name, w.Kind, w.Status, w.ExternalRef, w.RootPath}
+		}, workspaceLine)
 	})
 }

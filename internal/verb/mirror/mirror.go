@@ -1,4 +1,4 @@
-// Package mirror is the verb history mirror but for the database that it writes to:
+// Package mirror is the verb history mirror except for the database that it writes to:
 // thread-sqlite has it for SQLite, thread-net for PostgreSQL.
 package mirror
 
@@ -22,23 +22,21 @@ type Command struct {
 }
 
 // Verb is the verb without what differs.
-func Verb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "history mirror",
-		Summary: "Keep a copy of a history in SQLite or PostgreSQL up to date",
-		Details: `Copies what is new since the last time into the tables of OpenHarness: sessions,
+var Verb = &cli.Verb{
+	Name:    "history mirror",
+	Summary: "Keep a copy of a history in SQLite or PostgreSQL up to date",
+	Details: `Copies what is new since the last time into the tables of OpenHarness: sessions,
 messages, runs, run_steps, tool_calls, hook_runs, action_runs, artifacts, and
 mirror_state, which says how far it is. Workspaces of the kind chat are left out.
 A copy that is damaged is set aside as FILE.damaged, or the schema NAME_damaged, and
 started over; any other file or schema, also a copy of another history, is refused
 and left alone. Read the copy, do not write to it.
-In PostgreSQL a copy is a schema of its own, thread_history unless the URL names
+In PostgreSQL a copy is a separate schema, thread_history unless the URL names
 another one, and has the table workspaces, too.`,
-		Exits: "0 up to date; with --follow: interrupted\n1 the copy cannot be written, or is not one of this history",
-		Examples: `thread history mirror --thread ./inbox --to history.db
+	Exits: "0 up to date; with --follow: interrupted\n1 the copy cannot be written, or is not one of this history",
+	Examples: `thread history mirror --thread ./inbox --to history.db
 thread history mirror --thread ./inbox --follow
 thread history mirror --thread ./inbox --follow --to postgres://db.example.org/audit?schema=inbox`,
-	}
 }
 
 // Check refuses what means nothing in either database.
@@ -85,7 +83,7 @@ type Copy struct {
 	Mirror interface {
 		Follow(ctx context.Context, synced func(n int64, err error) error) error
 	}
-	Rebuilt func() string // why the last round began it anew, "" where it did not; may be nil
+	Rebuilt func() string // why the last round began it again, "" where it did not; may be nil
 }
 
 // Keep keeps all copies up to date until ctx ends. What goes wrong stands in mirror_state

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -14,26 +15,25 @@ import (
 
 type addCmd struct {
 	cli.ThreadFlags
+	Type    cli.Text `placeholder:"TYPE" help:"The event type of a message that names none."`
 	Message cli.Text `required:"" placeholder:"FILE" help:"The message, a JSON object in this file, - for stdin; or the object itself."`
 	Delay   cli.Text `placeholder:"DURATION" help:"Hand it on after this time at the earliest, for example 10m."`
 	At      cli.Text `name:"available-at" placeholder:"TIME" help:"Hand it on at this time at the earliest: 18:00, tomorrow 09:00, 2026-01-31T09:00:00Z. Without a zone it is local time."`
 	cli.JSONFlag
 }
 
-func addVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "outbox add",
-		Summary: "Store a message in the outbox",
-		Details: `Exit code 0 means that the message survives a loss of power and will be handed on
-at least once. Printed is its event_id; that of the first one, and the word
+var addVerb = &cli.Verb{
+	Name:    "outbox add",
+	Summary: "Store a message in the outbox",
+	Details: `Exit code 0 means that the message survives a loss of power and will be handed on
+at least once. Printed is its event_id; the event_id of the first one, and the word
 duplicate, when its event_id was ever stored or its dedupe key within the window.
-Then a relay is started, as after any push. See docs/OUTBOX.md.`,
-		Exits: "0 stored, and survives a loss of power, or was stored before",
-		Examples: `thread outbox add --thread ./inbox --message reply.json
+Then a relay is started, as after any push. See docs/reference/outbox.md.`,
+	Exits: "0 stored, and survives a loss of power, or was stored before",
+	Examples: `thread outbox add --thread ./inbox --message reply.json
 echo "$message" | thread outbox add --thread ./inbox --message - --json
-thread outbox add --thread ./inbox --message '{"event_type":"thread.created","thread_id":101}'`,
-		Grammar: func() cli.Command { return new(addCmd) },
-	}
+thread outbox add --thread ./inbox --type thread.created --message '{"thread_id":101}'`,
+	Grammar: func() cli.Command { return new(addCmd) },
 }
 
 func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
@@ -46,6 +46,7 @@ func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	m.Trace(os.Getenv(envTrace), os.Getenv(envRequest))
 	var in outbox.Inserted
 	err = t.Update(ctx, func(tx *engine.Tx) (err error) {
 		in, err = outbox.Insert(tx, m)
@@ -58,13 +59,7 @@ func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
 		a.NotStarted("outbox add: the message is stored", cli.Wake(ctx, t, outbox.Source))
 	}
 	if c.JSON {
-		warnUnprinted(a, printJSON(a, struct {
-			EventID   string `json:"event_id"`
-			ID        int64  `json:"id"`
-			Duplicate bool   `json:"duplicate"`
-			TraceID   string `json:"trace_id"`
-			DedupeKey string `json:"dedupe_key"`
-		}{in.EventID, in.ID, in.Duplicate, in.TraceID, in.DedupeKey}))
+		warnUnprinted(a, printJSON(a, describe(in)))
 		return nil
 	}
 	if in.Duplicate {
@@ -73,6 +68,29 @@ func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	warnUnprinted(a, a.Out.Text(in.EventID+"\n"))
 	return nil
+}
+
+// The trace context of a command, as thread run exec sets it.
+const (
+	envTrace   = "TRACEPARENT"
+	envRequest = "THREAD_REQUEST_ID"
+)
+
+// insertedMessage is the JSON form of an [outbox.Inserted].
+type insertedMessage struct {
+	EventID   string `json:"event_id"`
+	ID        int64  `json:"id"`
+	Duplicate bool   `json:"duplicate"`
+	TraceID   string `json:"trace_id"`
+	DedupeKey string `json:"dedupe_key"`
+}
+
+// describe returns nil where nothing was to be inserted.
+func describe(in outbox.Inserted) *insertedMessage {
+	if in.EventID == "" {
+		return nil
+	}
+	return &insertedMessage{in.EventID, in.ID, in.Duplicate, in.TraceID, in.DedupeKey}
 }
 
 // message reads the message and when it is available.
@@ -95,8 +113,14 @@ func (c *addCmd) message(a *cli.App) (m outbox.Message, err error) {
 	if err != nil {
 		return m, cli.UsageError("--message cannot be read: "+err.Error(), "name a file with a JSON object, or - for stdin")
 	}
-	if m, err = outbox.ParseMessage(text); err != nil {
+	if m, err = outbox.ReadMessage(text); err != nil {
 		return m, err
+	}
+	switch {
+	case c.Type.Set && m.EventType != "" && m.EventType != c.Type.Value:
+		return m, cli.UsageError(fmt.Sprintf("--type is %q, and the message has the event_type %q", c.Type.Value, m.EventType), "leave one of them out")
+	case c.Type.Set:
+		m.EventType = c.Type.Value
 	}
 	switch {
 	case c.Delay.Set && c.At.Set:

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"thread/engine"
@@ -12,6 +13,7 @@ import (
 
 type configCmd struct {
 	cli.ThreadFlags
+	Rules    cli.Text `placeholder:"FILE" help:"A YAML file that names the event types, who is notified and which agent answers; \"\" for the forum (the default)."`
 	Handler  cli.Text `placeholder:"CMD" help:"The shell command that runs the agent; \"\" for none."`
 	Timeout  cli.Text `placeholder:"DURATION" help:"How long one run of it may take, 0 for ever (the default)."`
 	Mention  cli.Text `name:"mention-triggers" placeholder:"on|off" help:"Run an agent that is mentioned (default on)."`
@@ -25,15 +27,14 @@ type configCmd struct {
 	cli.JSONFlag
 }
 
-func configVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "outbox config",
-		Summary:  "Show or change the settings of the outbox",
-		Details:  `They are kept in the thread. What is not named stays; printed is what then holds.`,
-		Exits:    "0 shown or stored",
-		Examples: `thread outbox config --thread ./inbox --handler ./agent.sh --timeout 5m`,
-		Grammar:  func() cli.Command { return new(configCmd) },
-	}
+var configVerb = &cli.Verb{
+	Name:    "outbox config",
+	Summary: "Show or change the settings of the outbox",
+	Details: `They are kept in the thread. What is not named stays; printed is what then holds.`,
+	Exits:   "0 shown or stored",
+	Examples: `thread outbox config --thread ./inbox --handler ./agent.sh --timeout 5m
+thread outbox config --thread ./inbox --rules orders.yaml`,
+	Grammar: func() cli.Command { return new(configCmd) },
 }
 
 // change returns the changes that the flags ask for.
@@ -95,6 +96,12 @@ func (c *configCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	var rules *outbox.Rules
+	if c.Rules.Value != "" {
+		if rules, err = readRules(c.Rules.Value); err != nil {
+			return err
+		}
+	}
 	t, err := a.Open(c.Thread.Value)
 	if err != nil {
 		return err
@@ -102,10 +109,18 @@ func (c *configCmd) Run(ctx context.Context, a *cli.App) error {
 	defer t.Close()
 	var s outbox.Settings
 	run := t.View
-	if len(changes) > 0 {
+	if len(changes) > 0 || c.Rules.Set {
 		run = t.Update
 	}
 	err = run(ctx, func(tx *engine.Tx) (err error) {
+		if c.Rules.Set {
+			if err := outbox.WriteRules(tx, rules); err != nil {
+				return err
+			}
+		}
+		if rules, err = outbox.ReadRules(tx); err != nil {
+			return err
+		}
 		if s, err = outbox.ReadSettings(tx); err != nil || len(changes) == 0 {
 			return err
 		}
@@ -119,20 +134,21 @@ func (c *configCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	if c.JSON {
 		return printJSON(a, struct {
-			Handler  string `json:"handler"`
-			Timeout  string `json:"timeout"`
-			Mention  bool   `json:"mention_triggers"`
-			Self     bool   `json:"self_action"`
-			Feedback bool   `json:"feedback_notifies"`
-			Record   bool   `json:"record_runs"`
-			Attempts int64  `json:"max_attempts"`
-			Backoff  string `json:"backoff"`
-			Longest  string `json:"max_backoff"`
-			Window   string `json:"dedupe_window"`
-		}{s.Handler, s.Timeout.String(), s.MentionTriggers, s.SelfAction, s.FeedbackNotifies, s.RecordRuns, s.MaxAttempts, s.Backoff.String(), s.MaxBackoff.String(), s.DedupeWindow.String()})
+			Types    []string `json:"types"`
+			Handler  string   `json:"handler"`
+			Timeout  string   `json:"timeout"`
+			Mention  bool     `json:"mention_triggers"`
+			Self     bool     `json:"self_action"`
+			Feedback bool     `json:"feedback_notifies"`
+			Record   bool     `json:"record_runs"`
+			Attempts int64    `json:"max_attempts"`
+			Backoff  string   `json:"backoff"`
+			Longest  string   `json:"max_backoff"`
+			Window   string   `json:"dedupe_window"`
+		}{rules.Types(), s.Handler, s.Timeout.String(), s.MentionTriggers, s.SelfAction, s.FeedbackNotifies, s.RecordRuns, s.MaxAttempts, s.Backoff.String(), s.MaxBackoff.String(), s.DedupeWindow.String()})
 	}
-	return a.Out.Text(fmt.Sprintf("handler: %s\ntimeout: %s\nmention-triggers: %s\nself-action: %s\nfeedback-notifies: %s\nrecord-runs: %s\nmax-attempts: %d\nbackoff: %s\nmax-backoff: %s\ndedupe-window: %s\n",
-		cli.Printable(s.Handler), cli.DurationText(s.Timeout), onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), onOff(s.RecordRuns), s.MaxAttempts,
+	return a.Out.Text(fmt.Sprintf("types: %s\nhandler: %s\ntimeout: %s\nmention-triggers: %s\nself-action: %s\nfeedback-notifies: %s\nrecord-runs: %s\nmax-attempts: %d\nbackoff: %s\nmax-backoff: %s\ndedupe-window: %s\n",
+		cli.Printable(strings.Join(rules.Types(), ", ")), cli.Printable(s.Handler), cli.DurationText(s.Timeout), onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), onOff(s.RecordRuns), s.MaxAttempts,
 		cli.DurationText(s.Backoff), cli.DurationText(s.MaxBackoff), cli.DurationText(s.DedupeWindow)))
 }
 

@@ -18,18 +18,16 @@ type dmCmd struct {
 	cli.JSONFlag
 }
 
-func dmVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "dm",
-		Summary: "Send a direct message to a user or an agent",
-		Details: `It becomes an event of type dm in the recipient's thread, with the format as
+var dmVerb = &cli.Verb{
+	Name:    "dm",
+	Summary: "Send a direct message to a user or an agent",
+	Details: `It becomes an event of type dm in the recipient's thread, with the format as
 subtype and the sender as source, and starts the handlers that are subscribed to
 it. Its conversation_id is the same from both sides. Printed is the event's id.`,
-		Exits: "0 stored",
-		Examples: `thread dm --thread ./agent-5 --from user:12 --to agent:5 --content "hello"
+	Exits: "0 stored",
+	Examples: `thread dm --thread ./agent-5 --from user:12 --to agent:5 --content "hello"
 thread peek --thread ./agent-5 --last-event-id 0 --filter "type = 'dm'"`,
-		Grammar: func() cli.Command { return new(dmCmd) },
-	}
+	Grammar: func() cli.Command { return new(dmCmd) },
 }
 
 func (c *dmCmd) Run(ctx context.Context, a *cli.App) error {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/similar"
 	"thread/outbox"
 )
 
@@ -16,32 +16,27 @@ type listCmd struct {
 	cli.ThreadFlags
 	EventID cli.Text `name:"event-id" placeholder:"ID" help:"Only the record with this event_id."`
 	Status  cli.Text `placeholder:"STATUS" help:"Only those that are pending, processed or failed."`
-	Type    cli.Text `placeholder:"TYPE" help:"Only those of this event type."`
-	After   cli.Text `placeholder:"N" help:"Only those with a higher number, to go on from."`
-	Limit   cli.Text `placeholder:"N" help:"At most so many (default 100)."`
+	Type    cli.Text `placeholder:"TYPE" help:"Only those with this event type."`
+	After   cli.Text `placeholder:"N" help:"Only those with a higher number, to continue from."`
+	Limit   cli.Text `placeholder:"N" help:"At most N (default 100)."`
 	cli.JSONFlag
 }
 
-func listVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "outbox list",
-		Summary: "List the messages of the outbox and what became of them",
-		Details: `One line per record: number, status, event type, event_id, retries, when it is
+var listVerb = &cli.Verb{
+	Name:    "outbox list",
+	Summary: "List the messages of the outbox and what became of them",
+	Details: `One line per record: number, status, event type, event_id, retries, when it is
 available, and the last error. --json has the payload and all receipts, too.`,
-		Exits: "0 listed, perhaps none",
-		Examples: `thread outbox list --thread ./inbox --status failed
+	Exits: "0 listed, perhaps none",
+	Examples: `thread outbox list --thread ./inbox --status failed
 thread outbox list --thread ./inbox --event-id evt_20260226_9f3a1c --json`,
-		Grammar: func() cli.Command { return new(listCmd) },
-	}
+	Grammar: func() cli.Command { return new(listCmd) },
 }
 
 func (c *listCmd) query() (q outbox.Query, err error) {
 	q.Status, q.Type = outbox.Status(c.Status.Value), c.Type.Value
 	if c.Status.Set && q.Status != outbox.Pending && q.Status != outbox.Processed && q.Status != outbox.Failed {
-		return q, cli.UsageError(fmt.Sprintf("--status %q is no status", c.Status.Value), "say pending, processed or failed")
-	}
-	if c.Type.Set && !slices.Contains(outbox.EventTypes, q.Type) {
-		return q, cli.UsageError(fmt.Sprintf("--type %q is no event type", q.Type), "say "+strings.Join(outbox.EventTypes, ", "))
+		return q, cli.UsageError(fmt.Sprintf("--status %q is not a status", c.Status.Value), "say pending, processed or failed")
 	}
 	if c.After.Set {
 		if q.After, err = cli.ParseID("--after", c.After.Value); err != nil {
@@ -69,7 +64,13 @@ func (c *listCmd) Run(ctx context.Context, a *cli.App) error {
 	var list []outbox.Record
 	err = t.View(ctx, func(tx *engine.Tx) (err error) {
 		if !c.EventID.Set {
-			list, err = outbox.List(tx, q)
+			if list, err = outbox.List(tx, q); err != nil || len(list) > 0 || !c.Type.Set {
+				return err
+			}
+			rules, err := outbox.ReadRules(tx)
+			if types := rules.Types(); err == nil && !slices.Contains(types, q.Type) {
+				err = cli.UsageError(similar.Unknown("type", q.Type, types), "see thread outbox config")
+			}
 			return err
 		}
 		id, err := find(tx, a, c.EventID.Value)
@@ -118,18 +119,16 @@ type retryCmd struct {
 	cli.JSONFlag
 }
 
-func retryVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "outbox retry",
-		Args:    "[event_id...]",
-		Summary: "Make failed messages pending again",
-		Details: `They have all their attempts anew. All that are named become pending, or none. Then
+var retryVerb = &cli.Verb{
+	Name:    "outbox retry",
+	Args:    "[event_id...]",
+	Summary: "Make failed messages pending again",
+	Details: `They have all their attempts again. All that are named become pending, or none. Then
 a relay is started.`,
-		Exits: "0 pending again\n1 no such message, or it has not failed",
-		Examples: `thread outbox retry --thread ./inbox evt_20260226_9f3a1c
+	Exits: "0 pending again\n1 no such message, or it has not failed",
+	Examples: `thread outbox retry --thread ./inbox evt_20260226_9f3a1c
 thread outbox retry --thread ./inbox --all`,
-		Grammar: func() cli.Command { return new(retryCmd) },
-	}
+	Grammar: func() cli.Command { return new(retryCmd) },
 }
 
 // retryAtOnce is how many failed messages become pending in one transaction.
@@ -137,7 +136,7 @@ const retryAtOnce = 500
 
 func (c *retryCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.All == (len(c.IDs) > 0) {
-		return cli.UsageError("no message is named, or --all beside one", "give event_ids, or --all")
+		return cli.UsageError("no message is named, or --all together with one", "give event_ids, or --all")
 	}
 	t, err := a.Open(c.Thread.Value)
 	if err != nil {

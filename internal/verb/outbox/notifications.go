@@ -15,24 +15,22 @@ type notificationsCmd struct {
 	User     cli.Text `placeholder:"USER" help:"Whose notifications."`
 	Unread   bool     `help:"Only those that were not read."`
 	ByThread bool     `name:"by-thread" help:"One line for each thread of the application, with its counts."`
-	Limit    cli.Text `placeholder:"N" help:"At most so many, the newest; also with --by-thread."`
+	Limit    cli.Text `placeholder:"N" help:"At most N, the newest; also with --by-thread."`
 	cli.JSONFlag
 	Words []string `arg:"" optional:"" name:"read" help:"The word read, and the ids of notifications to mark as read."`
 }
 
-func notificationsVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "notifications",
-		Args:    "[read id...]",
-		Summary: "List a user's notifications, or mark some as read",
-		Details: `Newest first: id, when, event type, thread, who, whether it was read, and the
+var notificationsVerb = &cli.Verb{
+	Name:    "notifications",
+	Args:    "[read id...]",
+	Summary: "List a user's notifications, or mark some as read",
+	Details: `Newest first: id, when, event type, thread, who, whether it was read, and the
 preview. With read, those that are named are marked as read, all or none.`,
-		Exits: "0 listed, perhaps none, or marked\n1 there is no such notification",
-		Examples: `thread notifications --thread ./inbox --user 5 --unread
+	Exits: "0 listed, perhaps none, or marked\n1 there is no such notification",
+	Examples: `thread notifications --thread ./inbox --user 5 --unread
 thread notifications --thread ./inbox --user 5 --by-thread --json
 thread notifications --thread ./inbox read 17 18`,
-		Grammar: func() cli.Command { return new(notificationsCmd) },
-	}
+	Grammar: func() cli.Command { return new(notificationsCmd) },
 }
 
 func (c *notificationsCmd) Run(ctx context.Context, a *cli.App) error {

@@ -17,19 +17,17 @@ type pruneCmd struct {
 	cli.JSONFlag
 }
 
-func pruneVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "outbox prune",
-		Summary: "Drop old records of processed messages, and notifications that were read",
-		Details: `What is pending, failed or unread stays, and so does every event_id: a message that
-comes again is a duplicate for ever. A record stays for as long as its dedupe key may
+var pruneVerb = &cli.Verb{
+	Name:    "outbox prune",
+	Summary: "Drop old records of processed messages, and notifications that were read",
+	Details: `What is pending, failed or unread stays, and so does every event_id: a message that
+is sent again is a duplicate for ever. A record stays for as long as its dedupe key may
 count. The events themselves, which have the messages, are dropped by thread prune.
 The space is used again; thread compact gives it back.`,
-		Exits: "0 dropped, perhaps nothing",
-		Examples: `thread outbox prune --thread ./inbox --older-than 30d
+	Exits: "0 dropped, perhaps nothing",
+	Examples: `thread outbox prune --thread ./inbox --older-than 30d
 thread outbox prune --thread ./inbox --older-than 30d --dry-run --json`,
-		Grammar: func() cli.Command { return new(pruneCmd) },
-	}
+	Grammar: func() cli.Command { return new(pruneCmd) },
 }
 
 func (c *pruneCmd) Run(ctx context.Context, a *cli.App) error {

@@ -16,14 +16,12 @@ type statsCmd struct {
 	cli.JSONFlag
 }
 
-func statsVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "outbox stats",
-		Summary:  "Count what is pending and failed in the outbox",
-		Exits:    "0 counted",
-		Examples: `thread outbox stats --thread ./inbox --json`,
-		Grammar:  func() cli.Command { return new(statsCmd) },
-	}
+var statsVerb = &cli.Verb{
+	Name:     "outbox stats",
+	Summary:  "Count what is pending and failed in the outbox",
+	Exits:    "0 counted",
+	Examples: `thread outbox stats --thread ./inbox --json`,
+	Grammar:  func() cli.Command { return new(statsCmd) },
 }
 
 func (c *statsCmd) Run(ctx context.Context, a *cli.App) error {

@@ -10,16 +10,17 @@ import (
 
 // Verbs are the verbs of thread-outbox.
 var Verbs = []cli.Entry{
-	{Name: "outbox add", Build: addVerb},
-	{Name: "outbox relay", Build: relayVerb},
-	{Name: "outbox list", Build: listVerb},
-	{Name: "outbox retry", Build: retryVerb},
-	{Name: "outbox stats", Build: statsVerb},
-	{Name: "outbox prune", Build: pruneVerb},
-	{Name: "outbox config", Build: configVerb},
+	{Name: "outbox add", Verb: addVerb},
+	{Name: "outbox push", Verb: pushVerb},
+	{Name: "outbox relay", Verb: relayVerb},
+	{Name: "outbox list", Verb: listVerb},
+	{Name: "outbox retry", Verb: retryVerb},
+	{Name: "outbox stats", Verb: statsVerb},
+	{Name: "outbox prune", Verb: pruneVerb},
+	{Name: "outbox config", Verb: configVerb},
 	{Name: "outbox take", Program: "thread-sqlite", Summary: "Take messages out of an application's own outbox table"},
-	{Name: "notifications", Build: notificationsVerb},
-	{Name: "dm", Build: dmVerb},
+	{Name: "notifications", Verb: notificationsVerb},
+	{Name: "dm", Verb: dmVerb},
 }
 
 // warnUnprinted turns an error of printing into a warning: what it is about is stored,

@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -11,7 +13,7 @@ import (
 )
 
 // envToken names the environment variable with the token, for who has no file for
-// it. A token is no flag: every account of the host sees those.
+// it. A token is not a flag: every account of the host sees those.
 const envToken = "THREAD_TOKEN"
 
 // clients returns who may come, by the token file or else the environment; none where
@@ -34,12 +36,56 @@ func (c *serveCmd) clients(log *slog.Logger) ([]serve.Client, error) {
 	}
 	list, err := serve.ParseClients(text)
 	if err != nil {
-		return nil, cli.UsageError(from+" holds no token: "+strings.TrimPrefix(err.Error(), serve.ErrClients.Error()+": "), "write a token into it, or on each line NAME read|write|admin TOKEN, in visible ASCII characters")
+		return nil, cli.UsageError(from+" holds no token: "+strings.TrimPrefix(err.Error(), serve.ErrClients.Error()+": "), "write a token into it, or on each line NAME push|read|write|admin TOKEN; thread token add makes one")
 	}
-	if open { // no refusal: a container's secrets are so, and nobody else is in there
+	if open { // no refusal: a container's secrets are so, and no other process is in there
 		log.Warn("every account of this host can read the token", "file", c.TokenFile.Value)
 	}
 	return list, nil
+}
+
+// proxies reads what --trusted-proxy names.
+func proxies(list []string) (all []netip.Prefix, err error) {
+	for _, text := range list {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			a, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, cli.UsageError(fmt.Sprintf("--trusted-proxy %q is not an address", text), "give an IP address, or a network as 10.0.0.0/8")
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
+}
+
+// external reads what --external-url and --base-path say.
+func (c *serveCmd) external(o *serve.Options) (err error) {
+	switch {
+	case c.External.Set && c.BasePath.Set:
+		return cli.UsageError("--external-url has a path, so --base-path is not used", "give one of them")
+	case (c.External.Set || c.BasePath.Set) && !c.UI:
+		return cli.UsageError("--external-url and --base-path are for the pages", "add --ui, or leave them out")
+	case c.External.Set:
+		if o.External, err = serve.ParseExternal(c.External.Value); err != nil {
+			return cli.UsageError(fmt.Sprintf("--external-url %q is not the address of pages", c.External.Value), "give it as https://example.org/thread/")
+		}
+		o.Base = o.External.Path
+	case c.BasePath.Set:
+		if o.Base, err = serve.ParseBase(c.BasePath.Value); err != nil {
+			return cli.UsageError(fmt.Sprintf("--base-path %q is not the path of pages", c.BasePath.Value), "give it as /thread, and not below /threads")
+		}
+	}
+	return nil
+}
+
+// warnPlain warns of tokens that cross a network as they are.
+func warnPlain(o *serve.Options) {
+	if o.TLS != nil || o.Listen == "" || strings.HasPrefix(o.Listen, "unix:") || serve.Loopback(o.Listen) {
+		return
+	}
+	o.Log.Warn("tokens and events cross the network in clear text: add --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy", "listen", o.Listen)
 }
 
 // readCertificate reads what --tls-cert and --tls-key name.
@@ -89,9 +135,10 @@ func readSmall(path string) (data []byte, mode os.FileMode, err error) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err == nil {
-		mode = info.Mode().Perm()
-		data, err = io.ReadAll(io.LimitReader(f, maxTokenBytes))
+	if err != nil {
+		return data, mode, err
 	}
+	mode = info.Mode().Perm()
+	data, err = io.ReadAll(io.LimitReader(f, maxTokenBytes))
 	return data, mode, err
 }

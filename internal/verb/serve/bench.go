@@ -26,20 +26,18 @@ type benchCmd struct {
 	Help cli.HelpFlag `short:"h" help:"Show this help."`
 }
 
-func benchVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "bench", Args: "<directory>",
-		Summary: "Measure push, pop and wake-up on a disk",
-		Details: `Runs the program itself in a new thread in the directory, and prints of each
+var benchVerb = &cli.Verb{
+	Name: "bench", Args: "<directory>",
+	Summary: "Measure push, pop and wake-up on a disk",
+	Details: `Runs the program itself in a new thread in the directory, and prints of each
 operation the 10th percentile, the median and the 99th percentile: sync is an
 append of 4 KiB with fsync, push one durable event, batch 10,000 events of 200
 bytes in one push, pop 100 of them, wake-up the time from the start of a push to
 the first command of its handler.`,
-		Exits: "0 measured\n1 the directory cannot be written",
-		Examples: `thread bench /mnt/sdcard
+	Exits: "0 measured\n1 the directory cannot be written",
+	Examples: `thread bench /mnt/sdcard
 thread bench . --rounds 200 --json`,
-		Grammar: func() cli.Command { return new(benchCmd) },
-	}
+	Grammar: func() cli.Command { return new(benchCmd) },
 }
 
 const (
@@ -68,7 +66,7 @@ func (c *benchCmd) Run(ctx context.Context, a *cli.App) (err error) {
 		}
 	}
 	if b.program = programs.Thread(); b.program == "" {
-		return cli.LogicError("there is no program thread", "put it beside thread-serve, or on PATH")
+		return cli.LogicError("there is no program thread", "put it next to thread-serve, or on PATH")
 	}
 	parent, err := cli.Resolve(c.Path.Value)
 	if err != nil {
@@ -235,7 +233,7 @@ type benchJSON struct {
 }
 
 // repeat does something that many times after once without counting, prints what it
-// took and returns the median. Each time it is about so many events.
+// took and returns the median. Each time it is about that many events.
 func (b *bench) repeat(name string, rounds, events int, do func() (time.Duration, error)) (time.Duration, error) {
 	var took []time.Duration
 	for i := range rounds + 1 {

@@ -11,6 +11,7 @@ import (
 func errorWords(a *cli.App) []cli.Rule {
 	return []cli.Rule{
 		{Is: serve.ErrNobody, Code: 1, What: "no thread serve runs for " + a.Dir, Fix: "start one with thread serve --thread " + a.Dir},
+		{Is: serve.ErrSilent, Code: 1, Fix: "see its log on the hosts where it runs, and whether they are stopped"},
 		{Is: serve.ErrListen, Code: 2, Fix: "give unix:PATH in a directory of your own, or ADDRESS, ADDRESS:PORT or :PORT with --token-file or " + envToken},
 		{Is: serve.ErrAddress, Code: 1, Fix: "end what listens there, or give another --listen"},
 	}
@@ -18,6 +19,9 @@ func errorWords(a *cli.App) []cli.Rule {
 
 // whose names what a request is about.
 func whose(q serve.Request) string {
+	if q.All != "" {
+		return "a handler of the thread"
+	}
 	if q.Key != nil {
 		return "the delivery with key '" + *q.Key + "' of '" + q.Consumer + "'"
 	}

@@ -21,26 +21,23 @@ type topCmd struct {
 	cli.JSONFlag
 }
 
-func topVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "top",
-		Summary: "Watch threads and their consumers on a terminal",
-		Details: `For each thread its events and when the last was pushed; for each consumer how many
+var topVerb = &cli.Verb{
+	Name:    "top",
+	Summary: "Watch threads and their consumers on a terminal",
+	Details: `For each thread its events and when the last was pushed; for each consumer how many
 events are unread, its dead letters, whether its handler runs, until when it waits,
-and its last error. What is in trouble stands first. It needs no server, and counts
-again only where something was written.
+and its last error. Problems come first, in the order and the words of the pages of
+thread serve --ui. It needs no server, and counts again only where something was written.
 
 Keys: j and k, or the arrows, move by a row, the space bar and b by a page, q or
 Ctrl-C ends. With --once or --json, elsewhere than on a terminal, and with TERM=dumb
 it prints once.`,
-		Exits: "0 shown, or ended with q or Ctrl-C\n1 a thread could not be read",
-		Examples: `thread top --root ~/threads
+	Exits: "0 shown, or ended with q or Ctrl-C\n1 a thread could not be read",
+	Examples: `thread top --root ~/threads
 thread top --thread ./inbox --once
 thread top --root ~/threads --json | jq -r 'select(.consumers[]?.dead_count > 0).thread'`,
-		Grammar:     func() cli.Command { return new(topCmd) },
-		Errors:      errorWords,
-		Directories: "run thread info",
-	}
+	Grammar: func() cli.Command { return new(topCmd) },
+	Errors:  errorWords,
 }
 
 // topInterval is how often top looks, and leastInterval how often it may be asked to.
@@ -122,7 +119,7 @@ func (w *topWatch) one(dir string) page.Seen {
 		}
 		w.open[dir] = t
 	}
-	s := w.look.At(t.Dir(), t)
+	s := w.look.At(t.Address(), t)
 	if errors.Is(s.Err, os.ErrNotExist) {
 		s.Err = engine.ErrNotThread
 	}
@@ -134,7 +131,7 @@ func (w *topWatch) print(all []page.Seen) error {
 	v := topView{now: time.Now(), columns: cli.TableColumns(w.a.Out.W)}
 	if w.c.JSON {
 		for i := range v.sorted(all) {
-			if err := w.a.Out.JSON(newTopThread(&all[i])); err != nil {
+			if err := w.a.Out.JSON(newTopThread(&all[i], v.now)); err != nil {
 				return err
 			}
 		}

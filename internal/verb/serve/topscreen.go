@@ -11,10 +11,10 @@ import (
 	"thread/internal/page"
 )
 
-// What steers a terminal, as all since the VT220 have it but the screen of its own, which
+// What steers a terminal, as all since the VT220 have it but the separate screen, which
 // others leave out.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l" // a screen of its own, without cursor, lines cut and not wrapped
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l" // a separate screen, without cursor, lines cut and not wrapped
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	home        = "\x1b[H"
 	restOfLine  = "\x1b[K"

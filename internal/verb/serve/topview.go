@@ -28,14 +28,14 @@ type topConsumer struct {
 	Consumer string  `json:"consumer_id"`
 	Pending  *int64  `json:"pending_count"` // null: not known
 	Oldest   *string `json:"oldest_pending_at"`
-	State    string  `json:"state"` // see stateOf
+	State    string  `json:"state"` // a page.State
 	Since    *string `json:"running_since"`
 	Until    *string `json:"waiting_until"`
 	Dead     int64   `json:"dead_count"`
 	Error    *string `json:"last_error"`
 }
 
-func newTopThread(s *page.Seen) topThread {
+func newTopThread(s *page.Seen, now time.Time) topThread {
 	j := topThread{Thread: s.Dir, Consumers: make([]topConsumer, len(s.Consumers)), Pushed: jsonform.Null(s.Pushed)}
 	if s.Err != nil {
 		j.Error = s.Err.Error()
@@ -43,57 +43,33 @@ func newTopThread(s *page.Seen) topThread {
 	}
 	j.Events = &s.Info.EventCount
 	for i := range s.Consumers {
-		j.Consumers[i] = newTopConsumer(&s.Consumers[i])
+		j.Consumers[i] = newTopConsumer(&s.Consumers[i], now)
 	}
 	return j
 }
 
-func newTopConsumer(c *jsonform.ConsumerState) topConsumer {
-	state, until := stateOf(c)
-	j := topConsumer{Consumer: c.Consumer, State: state, Dead: c.Dead, Error: jsonform.Null(lastError(c))}
+func newTopConsumer(c *jsonform.ConsumerState, now time.Time) topConsumer {
+	s := page.StandingOf(c, nil, now)
+	j := topConsumer{Consumer: c.Consumer, State: strings.ToLower(s.State.String()), Dead: c.Dead, Error: jsonform.Null(s.Error)}
 	if c.PendingErr == nil {
 		j.Pending, j.Oldest = &c.Pending, jsonform.Null(c.Oldest)
 	}
-	if state == "running" {
+	if s.State == page.Running {
 		j.Since = jsonform.TimeText(c.Handler.RunningSince)
 	}
-	if !until.IsZero() {
+	if until := until(c, &s); !until.IsZero() {
 		j.Until = jsonform.TimeText(&until)
 	}
 	return j
 }
 
-// stateOf is what a consumer does, in a word, and until when, zero for no time.
-func stateOf(c *jsonform.ConsumerState) (word string, until time.Time) {
-	h := &c.Handler
-	switch {
-	case c.FilterErr != nil:
-		return "broken", until
-	case h.Running:
-		return "running", until
-	case c.Paused:
-		return "paused", until
-	case c.Lease.Number != 0: // with thread next
-		return "out", c.Lease.Until
-	case c.Out > 0: // with thread consume --parallel
-		return "out", until
-	case h.RetryAt != nil:
-		return "waiting", *h.RetryAt
-	case c.Failing != 0 && !c.NextAt.IsZero():
-		return "waiting", c.NextAt
-	case h.Stalled:
-		return "stalled", until
-	case h.Interrupted:
-		return "interrupted", until
-	case h.Stopped || h.Left:
-		return "stopped", until
+// until is when a consumer is tried again, or its lease ends, zero for no time.
+func until(c *jsonform.ConsumerState, s *page.Standing) time.Time {
+	if s.Next.IsZero() && s.State == page.Running && c.Lease.Number != 0 {
+		return c.Lease.Until
 	}
-	return "idle", until
+	return s.Next
 }
-
-// lastError is why a consumer does not get on, and else why its newest dead letter is
-// one; "" when there is neither.
-func lastError(c *jsonform.ConsumerState) string { return cmp.Or(c.Trouble(), c.DeadError) }
 
 // topView lays out what was seen.
 type topView struct {
@@ -117,28 +93,27 @@ const (
 	topTrouble
 )
 
-// trouble says how badly a thread needs somebody, 0 for not at all.
-func trouble(s *page.Seen) int {
+// worst is the worst state of a thread's consumers.
+func worst(s *page.Seen, now time.Time) page.State {
 	if s.Err != nil {
-		return 3
+		return page.Unknown
 	}
-	worst := 0
+	state := page.OK
+	if s.Failed > 0 {
+		state = page.Failed
+	}
 	for i := range s.Consumers {
-		c := &s.Consumers[i]
-		switch {
-		case c.Dead > 0 || lastError(c) != "":
-			return 2
-		case c.Pending > 0:
-			worst = 1
+		if r := page.Rank(&s.Consumers[i], now); r.Problem() {
+			state = min(state, r)
 		}
 	}
-	return worst
+	return state
 }
 
-// sorted puts what is in trouble first, and returns all.
-func (*topView) sorted(all []page.Seen) []page.Seen {
+// sorted puts the worst first, as the first page does, and returns all.
+func (v *topView) sorted(all []page.Seen) []page.Seen {
 	slices.SortStableFunc(all, func(a, b page.Seen) int {
-		return cmp.Or(trouble(&b)-trouble(&a), strings.Compare(a.Dir, b.Dir))
+		return cmp.Or(cmp.Compare(worst(&a, v.now), worst(&b, v.now)), strings.Compare(a.Dir, b.Dir))
 	})
 	return all
 }
@@ -165,12 +140,12 @@ func (v *topView) plain(out *cli.Output, all []page.Seen) error {
 		}
 		for k := range s.Consumers {
 			c := &s.Consumers[k]
-			state, until := stateOf(c)
+			st := page.StandingOf(c, nil, v.now)
 			at := "-"
-			if !until.IsZero() {
+			if until := until(c, &st); !until.IsZero() {
 				at = event.FormatTime(until)
 			}
-			if err := table.Row(append(row[:3:3], cli.Printable(c.Consumer), unread(c), fmt.Sprint(c.Dead), state, at, orDash(cli.Printable(lastError(c))))...); err != nil {
+			if err := table.Row(append(row[:3:3], cli.Printable(c.Consumer), unread(c), fmt.Sprint(c.Dead), strings.ToLower(st.State.String()), at, orDash(cli.Printable(st.Error)))...); err != nil {
 				return err
 			}
 		}
@@ -189,13 +164,11 @@ func unread(c *jsonform.ConsumerState) string {
 
 // lines are for a terminal: a title, and a table of threads and their consumers.
 func (v *topView) lines(all []page.Seen) []topLine {
-	rows, bases := make([]page.Row, len(all)), map[string]int{}
+	bases := map[string]int{}
 	for i := range v.sorted(all) {
-		rows[i] = all[i].Row()
 		bases[filepath.Base(all[i].Dir)]++
 	}
-	wrong, _ := page.Wrong(rows)
-	list := []topLine{{v.now.Format(time.TimeOnly) + "  " + wrong, topTitle}, {"", topPlain}}
+	list := []topLine{{v.now.Format(time.TimeOnly) + "  " + page.Headline(len(page.Problems(all, v.now))), topTitle}, {"", topPlain}}
 	var text bytes.Buffer
 	out := cli.Output{W: &text} // a buffer takes everything
 	table := cli.Table{Out: &out, Columns: v.columns, Least: []int{8, 6, 4}, Last: v.columns/2 - 4}
@@ -208,14 +181,14 @@ func (v *topView) lines(all []page.Seen) []topLine {
 			name = s.Dir
 		}
 		kind := topThreadLine
-		if s.Err != nil {
+		if s.Err != nil || s.Failed > 0 {
 			kind = topTrouble
 		}
 		kinds = append(kinds, kind)
 		_ = table.Row(cli.Printable(name), "", "", v.thread(s))
 		for k := range s.Consumers {
 			c := &s.Consumers[k]
-			if kind = topPlain; c.Dead > 0 || lastError(c) != "" {
+			if kind = topPlain; page.Rank(c, v.now).Problem() {
 				kind = topTrouble
 			}
 			kinds = append(kinds, kind)
@@ -242,22 +215,35 @@ func (v *topView) thread(s *page.Seen) string {
 	if s.Pushed != "" {
 		text += ", last " + cli.Printable(page.Age(v.now, &s.Pushed)) + " ago"
 	}
+	switch s.Failed {
+	case 0:
+	case 1:
+		text += ", 1 run has failed"
+	default:
+		text += fmt.Sprintf(", %d runs have failed", s.Failed)
+	}
 	return text
 }
 
-// consumer is how a consumer is doing.
+// consumer is how a consumer is doing, in the words of the pages.
 func (v *topView) consumer(c *jsonform.ConsumerState) string {
-	text, until := stateOf(c)
-	switch {
-	case text == "running" && c.Handler.RunningSince != nil:
-		text += " " + short(v.now.Sub(*c.Handler.RunningSince))
-	case text == "out" && !until.IsZero() && !until.After(v.now):
-		text = "lease over"
+	s := page.StandingOf(c, nil, v.now)
+	text := s.State.String()
+	switch until := until(c, &s); {
+	case c.Handler.Running && c.Handler.RunningSince != nil:
+		text += " for " + short(v.now.Sub(*c.Handler.RunningSince))
+	case s.State == page.Running && !until.IsZero() && !until.After(v.now):
+		text = "lease ended"
+	case s.State == page.Running && !until.IsZero():
+		text += ", lease ends in " + short(until.Sub(v.now))
 	case !until.IsZero():
-		text += " " + short(until.Sub(v.now))
+		text += ", next in " + short(until.Sub(v.now))
 	}
-	if why := lastError(c); why != "" {
-		text += ": " + cli.Printable(why)
+	if c.Dead > 0 {
+		text += fmt.Sprintf(", %d dead", c.Dead)
+	}
+	if s.Error != "" {
+		text += ": " + cli.Printable(s.Error)
 	}
 	return text
 }

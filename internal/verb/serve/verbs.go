@@ -6,12 +6,15 @@ import "thread/internal/cli"
 
 // Verbs are the verbs of thread-serve.
 var Verbs = []cli.Entry{
-	{Name: "serve", Build: serveVerb},
-	{Name: "top", Build: topVerb},
-	{Name: "mcp", Build: mcpVerb},
-	{Name: "lanes", Build: lanesVerb},
-	{Name: "send", Build: sendVerb},
-	{Name: "abort", Build: abortVerb},
-	{Name: "wait", Build: waitVerb},
-	{Name: "bench", Build: benchVerb},
+	{Name: "serve", Verb: serveVerb},
+	{Name: "top", Verb: topVerb},
+	{Name: "mcp", Verb: mcpVerb},
+	{Name: "lanes", Verb: lanesVerb},
+	{Name: "send", Verb: sendVerb},
+	{Name: "abort", Verb: abortVerb},
+	{Name: "wait", Verb: waitVerb},
+	{Name: "token add", Verb: tokenAddVerb},
+	{Name: "token list", Verb: tokenListVerb},
+	{Name: "token revoke", Verb: tokenRevokeVerb},
+	{Name: "bench", Verb: benchVerb},
 }

@@ -23,22 +23,20 @@ type exportCmd struct {
 	cli.JSONFlag
 }
 
-func exportVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "export",
-		Summary: "Write a thread as a SQLite thread directory, or as text",
-		Details: `The export is the thread at one moment; others may push meanwhile. The TypeScript
-tool, or anyone with sqlite3, can go on working in a SQLite directory, and thread
+var exportVerb = &cli.Verb{
+	Name:    "export",
+	Summary: "Write a thread as a SQLite thread directory, or as text",
+	Details: `The export is the thread at one moment; others may push meanwhile. The TypeScript
+tool, or anyone with sqlite3, can continue to work in a SQLite directory, and thread
 import takes it back. See docs/MIGRATION.md. With a URL it copies a thread out of
-PostgreSQL, or into it: see docs/FLEET.md.`,
-		Exits: "0 written\n1 --to exists already",
-		Examples: `thread export --thread ./inbox --to ./inbox-sqlite
+PostgreSQL, or into it: see docs/reference/postgresql.md.`,
+	Exits: "0 written\n1 --to exists already",
+	Examples: `thread export --thread ./inbox --to ./inbox-sqlite
 thread export --thread ./inbox --format csv --to inbox.csv
 thread export --thread ./inbox --format jsonl | gzip >inbox.jsonl.gz`,
-		Grammar: func() cli.Command { return new(exportCmd) },
-		Server:  true,
-		Errors:  errorWords,
-	}
+	Grammar: func() cli.Command { return new(exportCmd) },
+	Server:  true,
+	Errors:  errorWords,
 }
 
 // NamesThread is for package cli.
@@ -108,7 +106,7 @@ func exportFile(ctx context.Context, t *engine.Thread, to string, format compat.
 	}
 	f, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*")
 	if at := (*fs.PathError)(nil); errors.As(err, &at) {
-		at.Path = to // nobody knows the other name
+		at.Path = to // the other name is unknown outside
 	}
 	if err != nil {
 		return 0, err

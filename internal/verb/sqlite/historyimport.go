@@ -18,20 +18,18 @@ type historyImportCmd struct {
 	cli.JSONFlag
 }
 
-func historyImportVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "history import", Args: "<file>",
-		Summary: "Take over the rows of a history.db",
-		Details: `Takes sessions, messages, runs and what hangs on them, with their ids and times, from
+var historyImportVerb = &cli.Verb{
+	Name: "history import", Args: "<file>",
+	Summary: "Take over the rows of a history.db",
+	Details: `Takes sessions, messages, runs and what hangs on them, with their ids and times, from
 a history.db of OpenHarness: one with a column for each field, or one with rows as
-JSON. The rows of its workspace become those of this directory. The file stays as it
+JSON. The rows of its workspace become rows of this directory. The file stays as it
 is. A row whose id is there already is left alone, so that an import that was
 interrupted is run again.`,
-		Exits:    "0 taken over\n1 rows that have no place in a history",
-		Examples: `thread history import --thread ./inbox .openharness/data/history.db`,
-		Grammar:  func() cli.Command { return new(historyImportCmd) },
-		Errors:   errorWords,
-	}
+	Exits:    "0 taken over\n1 rows that have no place in a history",
+	Examples: `thread history import --thread ./inbox .openharness/data/history.db`,
+	Grammar:  func() cli.Command { return new(historyImportCmd) },
+	Errors:   errorWords,
 }
 
 func (c *historyImportCmd) Run(ctx context.Context, a *cli.App) error {
@@ -59,7 +57,7 @@ func (c *historyImportCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	defer h.Close()
 	a.Target = path
-	if !compat.Available { // a constant: all that follows is left out of such a build
+	if !compat.Available { // a constant: all that follows is left out of that build
 		return compat.ErrNoSQLite
 	}
 	ctx, stop := cli.Interruptible(ctx)

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,15 +19,18 @@ import (
 // mirrorPlace is where a workspace has its mirror, below its root.
 var mirrorPlace = filepath.Join(".openharness", "data", "history.db")
 
-type historyMirrorCmd struct{ mirror.Command }
+type historyMirrorCmd struct {
+	mirror.Command
+	State bool `help:"Copy nothing; print how far each SQLite copy is, and what went wrong."`
+}
 
-func historyMirrorVerb() *cli.Verb {
-	v := mirror.Verb()
+var historyMirrorVerb = func() *cli.Verb {
+	v := *mirror.Verb
 	v.Server = true // thread-net has the one for PostgreSQL
 	v.Grammar = func() cli.Command { return new(historyMirrorCmd) }
 	v.Errors = errorWords
-	return v
-}
+	return &v
+}()
 
 // NamesThread is for package cli: it is what PostgreSQL is needed for.
 func (c *historyMirrorCmd) NamesThread() string { return c.To.Value }
@@ -50,14 +54,14 @@ func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if scheme, _, ok := strings.Cut(c.To.Value, ":"); ok && (scheme == "postgres" || scheme == "postgresql") {
-		return cli.UsageError(fmt.Sprintf("--to %q is not postgres://HOST/DATABASE", c.To.Value), "say for example postgres://localhost/app")
+		return cli.UsageError("--to is not postgres://HOST/DATABASE", "say for example postgres://localhost/app")
 	}
-	h, err := history.Open(ctx, a.Dir)
+	h, err := history.Open(ctx, a.Dir, history.WithLogLines(a.LogInfo))
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	if !compat.Available { // a constant: all that follows is left out of such a build
+	if !compat.Available { // a constant: all that follows is left out of that build
 		return compat.ErrNoSQLite
 	}
 	ctx, stop := cli.Interruptible(ctx)
@@ -65,6 +69,9 @@ func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	places, err := c.places(ctx, h)
 	if err != nil {
 		return err
+	}
+	if c.State {
+		return c.states(ctx, a, places)
 	}
 	mirrors := make([]*compat.HistoryMirror, 0, len(places))
 	defer func() {
@@ -105,6 +112,46 @@ func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	return mirror.Keep(ctx, a, copies)
 }
 
+// states prints mirror_state of each file that is there.
+func (c *historyMirrorCmd) states(ctx context.Context, a *cli.App, places []place) error {
+	if c.Follow {
+		return cli.UsageError("--state and --follow exclude each other", "give one of them")
+	}
+	for _, p := range places {
+		if _, err := os.Stat(p.path); errors.Is(err, os.ErrNotExist) && p.opts.Default {
+			continue // not made yet
+		}
+		list, err := compat.MirrorStates(ctx, p.path)
+		if err != nil {
+			return err
+		}
+		for _, s := range list {
+			if err := c.printState(a, p.path, &s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *historyMirrorCmd) printState(a *cli.App, path string, s *compat.MirrorState) error {
+	var problem *string
+	if s.ErrorMessage.Valid {
+		problem = &s.ErrorMessage.String
+	}
+	if c.JSON {
+		return a.Out.JSON(struct {
+			To        string  `json:"to"`
+			Workspace string  `json:"workspace_id"`
+			Last      int64   `json:"last_event_id"`
+			At        string  `json:"last_synced_at"`
+			Status    string  `json:"status"`
+			Error     *string `json:"error_message"`
+		}{path, s.WorkspaceID, s.LastEventID, s.LastSyncedAt, s.Status, problem})
+	}
+	return a.Out.Text(cli.Printable(fmt.Sprintf("%s  workspace %s at history event %d  %s  %s  %s", path, s.WorkspaceID, s.LastEventID, s.LastSyncedAt, s.Status, s.ErrorMessage.String)) + "\n")
+}
+
 // places returns the files that are to be kept.
 func (c *historyMirrorCmd) places(ctx context.Context, h *history.History) (list []place, err error) {
 	only, err := c.Only(ctx, h)
@@ -122,7 +169,7 @@ func (c *historyMirrorCmd) places(ctx context.Context, h *history.History) (list
 		switch {
 		case only != nil && w.ID != c.Workspace.Value:
 			continue
-		case w.Kind == "chat":
+		case w.Kind == "chat" || c.State && !filepath.IsAbs(w.RootPath):
 			continue
 		case !filepath.IsAbs(w.RootPath):
 			return nil, cli.LogicError(fmt.Sprintf("the workspace %s has no absolute root_path", w.ID), "set it with thread workspace set --root, or name one file with --to")
@@ -132,7 +179,7 @@ func (c *historyMirrorCmd) places(ctx context.Context, h *history.History) (list
 			list[i].opts.Workspaces = append(list[i].opts.Workspaces, w.ID)
 			continue
 		}
-		if info, err := os.Stat(w.RootPath); err != nil || !info.IsDir() {
+		if info, err := os.Stat(w.RootPath); !c.State && (err != nil || !info.IsDir()) {
 			return nil, cli.LogicError(fmt.Sprintf("the root of the workspace %s, %s, is not a directory", w.ID, w.RootPath), "make it, or name one file with --to")
 		}
 		list = append(list, place{path, compat.HistoryMirrorOptions{Workspaces: []string{w.ID}, Default: true}})

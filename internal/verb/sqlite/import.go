@@ -19,24 +19,22 @@ type importCmd struct {
 	cli.JSONFlag
 }
 
-func importVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "import", Args: "<source>",
-		Summary: "Take over a SQLite thread directory",
-		Details: `Everything is kept: ids, times, subscriptions, progress. In place is for a
+var importVerb = &cli.Verb{
+	Name: "import", Args: "<source>",
+	Summary: "Take over a SQLite thread directory",
+	Details: `Everything is kept: ids, times, subscriptions, progress. In place is for a
 directory that only this command line uses from then on: a program that has the
-TypeScript library in it would go on without its messages. The SQLite database
+TypeScript library in it would continue without its messages. The SQLite database
 stays there as events.sqlite, and no other program may have it open. An import
 that is interrupted changes nothing and can be run again. See docs/MIGRATION.md. With
-a URL it copies a thread into PostgreSQL or out of it: see docs/FLEET.md.`,
-		Exits: "0 taken over\n1 no SQLite thread, or rows that have no place in a thread",
-		Examples: `thread import ./old/inbox --to ./inbox
+a URL it copies a thread into PostgreSQL or out of it: see docs/reference/postgresql.md.`,
+	Exits: "0 taken over\n1 no SQLite thread, or rows that have no place in a thread",
+	Examples: `thread import ./old/inbox --to ./inbox
 thread import ./inbox
 thread import ./old/inbox --to ./inbox --on-bad-row skip`,
-		Grammar: func() cli.Command { return new(importCmd) },
-		Server:  true,
-		Errors:  errorWords,
-	}
+	Grammar: func() cli.Command { return new(importCmd) },
+	Server:  true,
+	Errors:  errorWords,
 }
 
 // NamesThread is for package cli.

@@ -15,20 +15,18 @@ type mirrorCmd struct {
 	cli.JSONFlag
 }
 
-func mirrorVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "mirror",
-		Summary: "Keep a SQLite copy of a thread up to date",
-		Details: `Copies what is new since the last time. A copy that is damaged is set aside as
+var mirrorVerb = &cli.Verb{
+	Name:    "mirror",
+	Summary: "Keep a SQLite copy of a thread up to date",
+	Details: `Copies what is new since the last time. A copy that is damaged is set aside as
 FILE.damaged and started over; any other file, also a copy of another thread, is
 refused and left alone. Read the copy, do not write to it; its table
 mirror_state says how far it is.`,
-		Exits: "0 up to date; with --follow: interrupted\n1 the copy cannot be written, or is not one of this thread",
-		Examples: `thread mirror --thread ./inbox --to inbox.db
+	Exits: "0 up to date; with --follow: interrupted\n1 the copy cannot be written, or is not one of this thread",
+	Examples: `thread mirror --thread ./inbox --to inbox.db
 thread mirror --thread ./inbox --to inbox.db --follow`,
-		Grammar: func() cli.Command { return new(mirrorCmd) },
-		Errors:  errorWords,
-	}
+	Grammar: func() cli.Command { return new(mirrorCmd) },
+	Errors:  errorWords,
 }
 
 func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
@@ -45,7 +43,7 @@ func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	a.Target = path
-	if !compat.Available { // a constant: all that follows is left out of such a build
+	if !compat.Available { // a constant: all that follows is left out of that build
 		return compat.ErrNoSQLite
 	}
 	ctx, stop := cli.Interruptible(ctx)

@@ -2,7 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 
 	"thread/compat"
@@ -13,19 +13,18 @@ import (
 
 type takeCmd struct{ take.Command }
 
-func takeVerb() *cli.Verb {
-	v := take.Verb()
+var takeVerb = func() *cli.Verb {
+	v := *take.Verb
 	v.Server = true // thread-net takes from PostgreSQL
 	v.Grammar = func() cli.Command { return new(takeCmd) }
 	v.Errors = func(a *cli.App) []cli.Rule {
-		return append([]cli.Rule{
+		return slices.Concat([]cli.Rule{
 			{Is: compat.ErrNotSQLite, Code: 1, What: a.Target + " is not a SQLite database", Fix: "name the application's database file"},
 			{Is: apptable.ErrNoTable, Code: 1, Fix: "name the table with --table; it needs a rowid and the columns event_type and status"},
-			take.BusyRule,
-		}, errorWords(a)...)
+		}, take.Rules, errorWords(a))
 	}
-	return v
-}
+	return &v
+}()
 
 // NamesThread is for package cli: it is what PostgreSQL is needed for.
 func (c *takeCmd) NamesThread() string { return c.From.Value }
@@ -33,14 +32,14 @@ func (c *takeCmd) NamesThread() string { return c.From.Value }
 func (c *takeCmd) Run(ctx context.Context, a *cli.App) error {
 	scheme, file, _ := strings.Cut(c.From.Value, ":")
 	if scheme != "sqlite" || file == "" {
-		return cli.UsageError(fmt.Sprintf("--from %q is neither sqlite:FILE nor postgres://HOST/DATABASE", c.From.Value), "say for example sqlite:app.db")
+		return cli.UsageError("--from is neither sqlite:FILE nor postgres://HOST/DATABASE", "say for example sqlite:app.db")
 	}
 	path, err := cli.Resolve(file)
 	if err != nil {
 		return err
 	}
 	return c.Take(ctx, a, path, func(ctx context.Context, name string) (apptable.Table, error) {
-		if !compat.Available { // a constant: all that follows is left out of such a build
+		if !compat.Available { // a constant: all that follows is left out of that build
 			return nil, compat.ErrNoSQLite
 		}
 		table, err := compat.OpenTable(ctx, path, name, "event_type", "status")

@@ -12,6 +12,7 @@ import (
 
 	"thread/compat"
 	"thread/internal/cli"
+	"thread/internal/verb/take"
 	"thread/internal/verb/take/taketest"
 )
 
@@ -74,7 +75,7 @@ func TestTake(t *testing.T) {
 		`INSERT INTO event_outbox (event_id, event_type, thread_id, available_at) VALUES ('e6', 'thread.created', 9, '2100-01-01 00:00:00')`,
 		`INSERT INTO event_outbox (event_type, thread_id) VALUES ('thread.created', 10)`)
 	th := taketest.NewThread(t)
-	code, out, errs := run("outbox", "take", "--thread", th.Dir(), "--from", "sqlite:"+file, "--batch", "2")
+	code, out, errs := run("outbox", "take", "--thread", th.Dir(), "--from", "sqlite:"+file, "--batch", "2", "--mark-refused")
 	if code != 0 || out != "Took 3 messages; 1 were duplicates, 2 were refused\n" || !strings.Contains(errs, "the row 7 is not a message: the row has no event_id") {
 		t.Fatalf("%d: %s%s", code, out, errs)
 	}
@@ -108,6 +109,99 @@ func TestTake(t *testing.T) {
 	}
 	if list := taketest.Records(t, th); len(list) != 4 || list[3].EventID != "forum:7" {
 		t.Errorf("got %+v", list)
+	}
+}
+
+// O-02: rows that are not messages stay as they are, hold up no batch, and make the exit code 1.
+func TestTakeLeavesRefused(t *testing.T) {
+	file, db := newTable(t, `INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('b1', 'reply', 1), ('b2', 'reply', 2), ('e1', 'thread.created', 3), ('b3', 'reply', 4), ('e2', 'thread.created', 5)`)
+	th := taketest.NewThread(t)
+	args := []string{"outbox", "take", "--thread", th.Dir(), "--from", "sqlite:" + file, "--batch", "1"}
+	for _, want := range []string{"Took 2 messages; 0 were duplicates, 3 were refused\n", "Took 0 messages; 0 were duplicates, 3 were refused\n"} {
+		code, out, errs := run(args...)
+		if code != 1 || out != want || !strings.Contains(errs, "Error: rows that stay pending: 3;") {
+			t.Errorf("%d: %s%s", code, out, errs)
+		}
+		if got := strings.Join(statuses(t, db), " "); got != "pending pending processed pending processed" {
+			t.Errorf("got %s", got)
+		}
+	}
+	if code, out, errs := run(append(args, "--mark-refused")...); code != 0 || strings.Join(statuses(t, db), " ") != "failed failed processed failed processed" {
+		t.Errorf("%d: %s%s %v", code, out, errs, statuses(t, db))
+	}
+}
+
+// O-02: a row that the database refuses to mark undoes no other and holds up none; a table that
+// refuses each row is an error before the first one is stored.
+func TestTakeRowsThatCannotBeMarked(t *testing.T) {
+	insert := `INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e1', 'thread.created', 1), ('e2', 'thread.created', 2), ('e3', 'thread.created', 3), ('e4', 'thread.created', 4)`
+	for _, trigger := range []string{
+		`BEFORE UPDATE ON event_outbox WHEN %s BEGIN SELECT RAISE(ABORT, 'locked by the application'); END`,
+		`BEFORE UPDATE ON event_outbox WHEN %s BEGIN SELECT RAISE(FAIL, 'locked by the application'); END`,
+		`BEFORE UPDATE ON event_outbox WHEN %s BEGIN SELECT RAISE(ROLLBACK, 'locked by the application'); END`,
+		`BEFORE UPDATE ON event_outbox WHEN %s BEGIN SELECT RAISE(IGNORE); END`,
+		`AFTER UPDATE ON event_outbox WHEN %s BEGIN UPDATE event_outbox SET status = 'pending' WHERE rowid = new.rowid; END`,
+	} {
+		file, db := newTable(t, insert, "CREATE TRIGGER some "+fmt.Sprintf(trigger, "new.status = 'processed' AND new.thread_id IN (1, 3)"))
+		th := taketest.NewThread(t)
+		args := []string{"outbox", "take", "--thread", th.Dir(), "--from", "sqlite:" + file, "--batch", "2"}
+		code, out, errs := run(args...)
+		if code != 1 || out != "Took 4 messages; 0 were duplicates, 0 were refused\n" || !strings.Contains(errs, "Error: rows that stay pending: 2;") || !strings.Contains(errs, "Warning: the row 3 stays pending: ") {
+			t.Errorf("%s: %d: %s%s", trigger, code, out, errs)
+		}
+		if got := strings.Join(statuses(t, db), " "); got != "pending processed pending processed" {
+			t.Errorf("%s: got %s", trigger, got)
+		}
+		if _, err := db.Exec(`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('f', 'thread.created', 10)`); err != nil {
+			t.Fatal(err)
+		}
+		if code, out, errs = run(args...); code != 1 || !strings.HasPrefix(out, "Took 1 messages; 0") || statuses(t, db)[4] != "processed" { // behind two that stay
+			t.Errorf("%s: %d: %s%s", trigger, code, out, errs)
+		}
+		file, db = newTable(t, insert, "CREATE TRIGGER all_rows "+fmt.Sprintf(trigger, "new.status = 'processed'"))
+		th = taketest.NewThread(t)
+		args[3], args[5] = th.Dir(), "sqlite:"+file
+		code, out, errs = run(args...)
+		if code != 1 || out != "" || !strings.Contains(errs, "Error: the database refuses to mark the rows processed: ") || len(taketest.Records(t, th)) != 0 {
+			t.Errorf("%s: %d: %s%s", trigger, code, out, errs)
+		}
+		if got := strings.Join(statuses(t, db), " "); got != "pending pending pending pending" {
+			t.Errorf("%s: got %s", trigger, got)
+		}
+	}
+	// failed is tried only if it is going to be written
+	file, _ := newTable(t, insert, `CREATE TRIGGER no BEFORE UPDATE ON event_outbox WHEN new.status = 'failed' BEGIN SELECT RAISE(ABORT, 'no failures'); END`)
+	th := taketest.NewThread(t)
+	args := []string{"outbox", "take", "--thread", th.Dir(), "--from", "sqlite:" + file}
+	if code, _, errs := run(append(args, "--mark-refused")...); code != 1 || !strings.Contains(errs, "refuses to mark the rows failed: ") || len(taketest.Records(t, th)) != 0 {
+		t.Errorf("%d: %s", code, errs)
+	}
+	if code, _, errs := run(args...); code != 0 || len(taketest.Records(t, th)) != 4 {
+		t.Errorf("%d: %s", code, errs)
+	}
+	// and so is the key
+	file, _ = newTable(t, `CREATE TABLE bare (event_type, thread_id, status)`, `INSERT INTO bare VALUES ('thread.created', 1, 'pending')`)
+	if code, out, errs := run("outbox", "take", "--thread", th.Dir(), "--from", "sqlite:"+file, "--table", "bare"); code != 1 || out != "" || !strings.Contains(errs, "has no column event_id - give --source-name") {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+}
+
+// Rows that another taker marks first are not a fault of a trigger.
+func TestTakeBehindAnother(t *testing.T) {
+	t.Cleanup(func() { take.Reached = func(string) {} })
+	for _, at := range []string{"read", "stored"} {
+		file, db := newTable(t, `INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('e1', 'thread.created', 1)`)
+		th := taketest.NewThread(t)
+		take.Reached = func(place string) {
+			if place == at {
+				if _, err := db.Exec(`UPDATE event_outbox SET status = 'processed'`); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if code, out, errs := run("outbox", "take", "--thread", th.Dir(), "--from", "sqlite:"+file, "--batch", "1"); code != 0 || errs != "" || len(taketest.Records(t, th)) != 1 {
+			t.Errorf("%s: %d: %s%s", at, code, out, errs)
+		}
 	}
 }
 

@@ -5,10 +5,10 @@ import "thread/internal/cli"
 
 // Verbs are the verbs of thread-sqlite.
 var Verbs = []cli.Entry{
-	{Name: "import", Build: importVerb},
-	{Name: "export", Build: exportVerb},
-	{Name: "mirror", Build: mirrorVerb},
-	{Name: "outbox take", Build: takeVerb},
-	{Name: "history import", Build: historyImportVerb},
-	{Name: "history mirror", Build: historyMirrorVerb},
+	{Name: "import", Verb: importVerb},
+	{Name: "export", Verb: exportVerb},
+	{Name: "mirror", Verb: mirrorVerb},
+	{Name: "outbox take", Verb: takeVerb},
+	{Name: "history import", Verb: historyImportVerb},
+	{Name: "history mirror", Verb: historyMirrorVerb},
 }

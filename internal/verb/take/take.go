@@ -1,4 +1,4 @@
-// Package take is the verb outbox take but for the database that it takes from:
+// Package take is the verb outbox take except for the database that it takes from:
 // thread-sqlite has it for SQLite, thread-net for PostgreSQL.
 package take
 
@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,29 +25,32 @@ type Command struct {
 	Table  cli.Text `placeholder:"TABLE" help:"The application's outbox table (default event_outbox)."`
 	Name   cli.Text `name:"source-name" placeholder:"NAME" help:"Where rows have no event_id: theirs is NAME:rowid, or NAME: and the primary key. It must be another one for each table that is taken."`
 	Batch  cli.Text `placeholder:"N" help:"How many rows are taken in one transaction, at most (default 100)."`
-	Follow bool     `short:"f" help:"Go on, with a look each second, until interrupted."`
+	Mark   bool     `name:"mark-refused" help:"Give rows that are not messages the status failed; without it they stay pending, and the exit code is 1."`
+	Follow bool     `short:"f" help:"Follow, with a look each second, until interrupted."`
 	cli.JSONFlag
 }
 
 // Verb is the verb without what differs.
-func Verb() *cli.Verb {
-	return &cli.Verb{
-		Name:    "outbox take",
-		Summary: "Take messages out of an application's own outbox table",
-		Details: `For an application whose records are in SQLite or PostgreSQL: it writes its outbox
-table in the transaction of its own records, and each row whose status is pending comes
+var Verb = &cli.Verb{
+	Name:    "outbox take",
+	Summary: "Take messages out of an application's own outbox table",
+	Details: `For an application whose records are in SQLite or PostgreSQL: it writes its outbox
+table in the same transaction as its records, and each row whose status is pending comes
 into the thread once, by its event_id, and becomes processed. Wherever either side is
-killed, the next call goes on. Columns have the names of a message's members; a JSON
-object in the column payload gives further ones. A row that is not a message becomes
-failed, with the reason in the column error. See docs/OUTBOX.md.`,
-		Exits: "0 taken, perhaps nothing; with -f: interrupted\n1 the table cannot be read",
-		Examples: `thread outbox take --thread ./inbox --from sqlite:app.db --table event_outbox
+killed, the next call continues. Columns have the names of a message's members; a JSON
+object in the column payload gives further ones. A row that is not a message stays
+pending; with --mark-refused it becomes failed, with the reason in the column error. See
+docs/reference/outbox.md.`,
+	Exits: "0 taken, perhaps nothing; with -f: interrupted\n1 the table cannot be read or marked, or rows stay pending: the others are taken",
+	Examples: `thread outbox take --thread ./inbox --from sqlite:app.db --table event_outbox
 thread outbox take --thread ./inbox --from postgres://db.example.org/app --follow`,
-	}
 }
 
-// BusyRule is the line of the table of error words for apptable.ErrBusy.
-var BusyRule = cli.Rule{Is: apptable.ErrBusy, Code: 1, Fix: "retry; what was taken is not taken again"}
+// Rules are the lines of the table of error words for each database.
+var Rules = []cli.Rule{
+	{Is: apptable.ErrRefused, Code: 1, Fix: "let the constraints and triggers of the table accept the status; nothing was taken"},
+	{Is: apptable.ErrBusy, Code: 1, Fix: "retry; what was taken is not taken again"},
+}
 
 // Reached is called at the places where tests kill the process.
 var Reached = func(place string) {}
@@ -58,6 +62,13 @@ type taker struct {
 	table apptable.Table
 	name  string
 	batch int
+	mark  bool // rows that are not messages are marked
+
+	tried bool            // the database marks rows
+	no    error           // why it has marked none yet
+	left  map[string]bool // the rows that stay pending, and why
+
+	stayed []string // warnings of rows that the database refuses to mark
 
 	taken      int64
 	duplicates int64
@@ -84,11 +95,26 @@ func (c *Command) Take(ctx context.Context, a *cli.App, target string, open func
 		return err
 	}
 	defer table.Close()
-	k := &taker{a: a, t: t, table: table, name: c.Name.Value, batch: int(batch)}
-	if err := k.run(ctx, c.Follow); err != nil {
+	k := &taker{a: a, t: t, table: table, name: c.Name.Value, batch: int(batch), mark: c.Mark, left: map[string]bool{}}
+	err = k.run(ctx, c.Follow)
+	if err == nil && !c.Follow && !k.tried && k.no != nil {
+		return k.no // for all of the rows
+	}
+	for _, w := range k.stayed {
+		a.Warn("%s", w)
+	}
+	if err != nil {
 		return err
 	}
-	if c.JSON {
+	if err := k.print(c.JSON); err != nil || c.Follow || len(k.left) == 0 {
+		return err
+	}
+	return cli.LogicError(fmt.Sprintf("rows that stay pending: %d; the others are taken", len(k.left)), "correct the rows, or what the table demands of them; --mark-refused makes rows that are not messages failed")
+}
+
+func (k *taker) print(json bool) error {
+	a := k.a
+	if json {
 		return a.Out.Text(fmt.Sprintf(`{"taken":%d,"duplicates":%d,"refused":%d}`+"\n", k.taken, k.duplicates, k.refused))
 	}
 	return a.Out.Text(fmt.Sprintf("Took %d messages; %d were duplicates, %d were refused\n", k.taken, k.duplicates, k.refused))
@@ -98,6 +124,7 @@ func (k *taker) run(ctx context.Context, follow bool) error {
 	said := ""
 	for {
 		var err error
+		k.table.Rewind()
 		for more := true; more && err == nil; {
 			more, err = k.take(ctx)
 		}
@@ -131,23 +158,33 @@ func (k *taker) take(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	Reached("read")
-	marks := make([]apptable.Mark, 0, len(rows))
+	if ok, err := k.try(ctx, rows); err != nil || !ok {
+		return len(rows) == k.batch, err
+	}
+	var rules *outbox.Rules
+	err = k.t.View(ctx, func(tx *engine.Tx) (err error) { rules, err = outbox.ReadRules(tx); return err })
+	if err != nil {
+		return false, err
+	}
 	var messages []outbox.Message
+	var marks []apptable.Mark
 	for i := range rows {
 		row := &rows[i]
-		key := ""
-		if k.name != "" && row.Name != "" {
-			key = k.name + ":" + row.Name
-		}
-		m, err := outbox.MessageOfRow(row.Values, key)
-		if err != nil {
-			why := strings.TrimPrefix(err.Error(), event.ErrInvalid.Error()+": ")
-			k.a.Warn("the row %s is not a message: %s", cmp.Or(row.Name, "without a key"), why)
-			marks = append(marks, apptable.Mark{Row: row, Status: string(outbox.Failed), Error: why})
+		m, err := outbox.MessageOfRow(rules, row.Values, k.key(row))
+		if err == nil {
+			messages = append(messages, m)
+			marks = append(marks, apptable.Mark{Row: row, Status: string(outbox.Processed)})
 			continue
 		}
-		messages = append(messages, m)
-		marks = append(marks, apptable.Mark{Row: row, Status: string(outbox.Processed)})
+		why := strings.TrimPrefix(err.Error(), event.ErrInvalid.Error()+": ")
+		first := k.mark || k.stays(row, why)
+		if first {
+			k.a.Warn("the row %s is not a message: %s", cmp.Or(row.Name, "without a key"), why)
+			k.refused++
+		}
+		if k.mark {
+			marks = append(marks, apptable.Mark{Row: row, Status: string(outbox.Failed), Error: why})
+		}
 	}
 	inserted, err := k.insert(ctx, messages)
 	if err != nil {
@@ -158,18 +195,77 @@ func (k *taker) take(ctx context.Context) (more bool, err error) {
 		k.a.NotStarted("outbox take: the messages are stored", cli.Wake(ctx, k.t, outbox.Source))
 	}
 	// What is stored is marked, also after Ctrl-C.
-	marked, err := k.table.Mark(context.WithoutCancel(ctx), marks)
+	refused, err := k.table.Mark(context.WithoutCancel(ctx), marks, false)
 	if err != nil {
 		return false, err
 	}
-	if marked == 0 && len(rows) == k.batch {
-		return false, cli.LogicError("the rows stay pending: the database gives them another status than the one that is written", "see what its triggers do")
-	}
+	k.stay(marks, refused)
 	Reached("marked")
 	k.taken += inserted
 	k.duplicates += int64(len(messages)) - inserted
-	k.refused += int64(len(rows) - len(messages))
 	return len(rows) == k.batch, nil
+}
+
+// key is what names a row that has no event_id.
+func (k *taker) key(row *apptable.Row) string {
+	if k.name == "" || row.Name == "" {
+		return ""
+	}
+	return k.name + ":" + row.Name
+}
+
+// stay notes the rows that the database refuses to mark.
+func (k *taker) stay(marks []apptable.Mark, refused []error) {
+	for i, err := range refused {
+		if err != nil && k.stays(marks[i].Row, err.Error()) {
+			k.stayed = append(k.stayed, fmt.Sprintf("the row %s stays pending: %v", cmp.Or(marks[i].Row.Name, "without a key"), err))
+		}
+	}
+}
+
+// stays notes a row that stays pending. It reports whether it is the first time.
+func (k *taker) stays(row *apptable.Row, why string) bool {
+	id := fmt.Sprint(row.Name, row.Place, why)
+	first := !k.left[id]
+	k.left[id] = true
+	return first
+}
+
+// try marks rows with each status that may be written, and takes it back, until a row could be
+// marked. It returns false for rows that all have to stay: none of them is stored.
+func (k *taker) try(ctx context.Context, rows []apptable.Row) (bool, error) {
+	if k.tried {
+		return true, nil
+	}
+	_, named := rows[0].Values["event_id"]
+	_, payload := rows[0].Values["payload"]
+	if !named && !payload && k.key(&rows[0]) == "" {
+		return false, cli.LogicError("the table has no column event_id", "give --source-name NAME, for which the table needs a primary key of one column")
+	}
+	statuses := []outbox.Status{outbox.Processed}
+	if k.mark {
+		statuses = append(statuses, outbox.Failed)
+	}
+	for _, status := range statuses {
+		marks := make([]apptable.Mark, len(rows))
+		for i := range rows {
+			marks[i] = apptable.Mark{Row: &rows[i], Status: string(status)}
+			if status == outbox.Failed {
+				marks[i].Error = "refused"
+			}
+		}
+		refused, err := k.table.Mark(ctx, marks, true)
+		if err != nil {
+			return false, err
+		}
+		if !slices.Contains(refused, nil) {
+			k.no = fmt.Errorf("%w %s: %w", apptable.ErrRefused, status, refused[0])
+			k.stay(marks, refused)
+			return false, nil
+		}
+	}
+	k.tried = true
+	return true, nil
 }
 
 // insert stores the messages and returns how many were not there yet.

@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -124,4 +126,37 @@ func TestCompose(t *testing.T) {
 	if len(seen) != 4 {
 		t.Errorf("the scripts run %v", seen)
 	}
+}
+
+// TestStandbyNames: with the setting of examples/fleet a base backup is not a standby that a
+// COMMIT waits for, and the standby of that file is.
+func TestStandbyNames(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "fleet", "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`synchronous_standby_names = '([^']*)'`).FindSubmatch(data)
+	if names == nil || !strings.Contains(string(data), "exec postgres -c cluster_name=standby") || !strings.Contains(string(data), `"cluster_name=primary"`) {
+		t.Fatal("the servers of the example have no names")
+	}
+	s := newServers(t)
+	primary := s.at(0, 0)
+	s.run("initdb", "-D", primary.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	primary.start()
+	primary.sql("1", "SELECT 1")
+	primary.sql("", "ALTER SYSTEM SET synchronous_standby_names = '"+string(names[1])+"'")
+	primary.sql("t", "SELECT pg_reload_conf()")
+	primary.sql(string(names[1]), "SHOW synchronous_standby_names")
+	backup := s.command(t.Context(), "pg_basebackup", "-h", primary.socket, "-U", "postgres", "-D", filepath.Join(s.dir, "copy"), "-X", "stream", "-c", "fast", "--max-rate=32k")
+	if err := backup.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = backup.Process.Kill(); _ = backup.Wait() }()
+	primary.sql("async", "SELECT sync_state FROM pg_stat_replication WHERE application_name = 'pg_basebackup' AND state = 'streaming'")
+	standby := s.command(t.Context(), "pg_receivewal", "-d", "host="+primary.socket+" user=postgres application_name=standby", "-D", s.dir, "--synchronous", "--no-loop")
+	if err := standby.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = standby.Process.Kill(); _ = standby.Wait() }()
+	primary.sql("t", "SELECT sync_state IN ('sync', 'quorum') FROM pg_stat_replication WHERE application_name = 'standby' AND state = 'streaming'")
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // TestFailover: the primary is killed while processes push and consume, and its synchronous
-// standby takes over, so many times as THREAD_FAILOVERS says. Two times of five it is
-// stopped, and goes on when the standby has taken over. What was confirmed is there once,
+// standby takes over, that many times as THREAD_FAILOVERS says. Two times of five it is
+// stopped, and continues when the standby has taken over. What was confirmed is there once,
 // all of it is delivered, and the thread is sound.
 func TestFailover(t *testing.T) {
 	rounds, _ := strconv.Atoi(os.Getenv("THREAD_FAILOVERS"))

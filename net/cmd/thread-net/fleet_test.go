@@ -58,7 +58,7 @@ func (h *host) run(args ...string) string {
 }
 
 // expire makes the turns that are held end, as if their leases had run out: all of them, or
-// those of these consumers.
+// the events of these consumers.
 func (h *host) expire(consumers ...string) {
 	h.t.Helper()
 	c, _, err := plainConn(h.url)
@@ -162,7 +162,7 @@ func TestStopped(t *testing.T) {
 		t.Fatalf("the second host has delivered %d events", n)
 	}
 	before := h.settled()
-	// Its handler ends well now, and it goes on.
+	// Its handler ends well now, and it continues.
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestKills(t *testing.T) {
 				acked.Store(fmt.Sprintf("%d.%d", i, n), true)
 			}
 		}
-		// A host that was stopped comes back, and goes on as it thinks it may.
+		// A host that was stopped comes back, and continues as it thinks it may.
 		for _, cmd := range stopped {
 			_ = cmd.Process.Signal(syscall.SIGCONT)
 		}
@@ -256,7 +256,7 @@ func TestKills(t *testing.T) {
 			kill(hosts[victim])
 			hosts[victim] = consume()
 		}
-		// The one before has given its place up, or goes on beside the two.
+		// The one before has given its place up, or continues next to the two.
 		for len(stopped) > 2 {
 			_ = stopped[0].Process.Signal(syscall.SIGCONT)
 			kill(stopped[0])

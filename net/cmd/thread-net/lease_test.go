@@ -38,7 +38,7 @@ func (h *host) holder(consumer string) (pid int) {
 }
 
 // TestLease: who serves and is stopped loses its turn to another one when it has run out by
-// itself, and stores nothing when it goes on. With THREAD_KILLS turns are as long as those
+// itself, and stores nothing when it continues. With THREAD_KILLS turns are as long as those
 // of the program, and the other one has it within 30 s.
 func TestLease(t *testing.T) {
 	lease, long := 5*time.Second, os.Getenv("THREAD_KILLS") != ""
@@ -55,7 +55,8 @@ echo $? >>exit.$PPID`, dir))
 	var hosts []*exec.Cmd
 	for range 2 {
 		cmd := h.command("serve")
-		cmd.Env = append(cmd.Env, envLease+"="+lease.String())
+		// On one host, the stale handler would be ended.
+		cmd.Env = append(cmd.Env, envLease+"="+lease.String(), "XDG_STATE_HOME="+t.TempDir())
 		cmd.Stderr = os.Stderr
 		h.start(cmd)
 		hosts = append(hosts, cmd)

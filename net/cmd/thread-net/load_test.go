@@ -22,7 +22,7 @@ import (
 
 	"thread/engine"
 	"thread/event"
-	"thread/net/internal/verb"
+	opener "thread/net/servers"
 )
 
 // pusher pushes one event after the other, through whatever happens to the server.
@@ -87,7 +87,7 @@ func (p *pusher) run(ctx context.Context, th *engine.Thread) error {
 			case errors.Is(err, context.DeadlineExceeded):
 				return err
 			default:
-				time.Sleep(10 * time.Millisecond) // nobody answers: not too often
+				time.Sleep(10 * time.Millisecond) // nothing answers: not too often
 				continue
 			}
 			break
@@ -110,7 +110,7 @@ func reach(t *testing.T, list []*pusher, n int64) {
 	}
 }
 
-// load is what goes on while servers are killed: four processes push, as far as the server
+// load is what continues while servers are killed: four processes push, as far as the server
 // can tell, and two hosts consume.
 type load struct {
 	*host
@@ -136,7 +136,7 @@ func newLoad(h *host) *load {
 	for i := range 4 {
 		p := &pusher{name: fmt.Sprintf("p%d.", i), keyed: i%2 == 1, acked: map[string]bool{}, maybe: map[string]bool{}, over: make(chan struct{})}
 		l.pushers = append(l.pushers, p)
-		th, err := verb.Servers{}.Open(h.url, nil)
+		th, err := opener.Servers{}.Open(h.url, nil)
 		if err != nil {
 			h.t.Fatal(err)
 		}

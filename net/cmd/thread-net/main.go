@@ -5,11 +5,16 @@ package main
 import (
 	"thread/internal/cli"
 	"thread/internal/verb/core"
+	"thread/internal/verb/history"
+	"thread/internal/verb/outbox"
+	"thread/internal/verb/serve"
 	"thread/net/internal/verb"
+	opener "thread/net/servers"
 )
 
 func main() {
-	cli.SetServers(verb.Servers{})
+	opener.Use()
 	core.SetCheck(verb.Check)
-	cli.Main("thread-net", core.Verbs, verb.Verbs)
+	serve.SetRemote(verb.Remote)
+	cli.Main("thread-net", core.Verbs, history.Verbs, outbox.Verbs, serve.Verbs, verb.Verbs)
 }

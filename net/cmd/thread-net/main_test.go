@@ -13,7 +13,10 @@ import (
 	"thread/internal/cli"
 	"thread/internal/verb/core"
 	"thread/internal/verb/history"
+	"thread/internal/verb/outbox"
+	"thread/internal/verb/serve"
 	"thread/net/internal/verb"
+	opener "thread/net/servers"
 )
 
 // envURL is a URL without its last parameter, thread, in a process whose directories
@@ -21,7 +24,7 @@ import (
 const envURL = "THREAD_TEST_URL"
 
 // envLease is how long turns last that a process takes, where a test does not wait for
-// those of the program.
+// the environment of the program.
 const envLease = "THREAD_TEST_LEASE"
 
 func TestMain(m *testing.M) {
@@ -30,14 +33,17 @@ func TestMain(m *testing.M) {
 			os.Args = onServer(os.Args)
 			cli.Main("thread", core.Verbs)
 		},
+		"thread-outbox":  func() { cli.Main("thread-outbox", outbox.Verbs) },
+		"thread-serve":   func() { cli.Main("thread-serve", serve.Verbs) },
 		"thread-history": func() { cli.Main("thread-history", history.Verbs) },
 		"thread-net": func() {
 			if d, err := time.ParseDuration(os.Getenv(envLease)); err == nil {
-				verb.Lease = d
+				opener.Lease = d
 			}
-			cli.SetServers(verb.Servers{})
+			opener.Use()
 			core.SetCheck(verb.Check)
-			cli.Main("thread-net", core.Verbs, verb.Verbs)
+			serve.SetRemote(verb.Remote)
+			cli.Main("thread-net", core.Verbs, history.Verbs, outbox.Verbs, serve.Verbs, verb.Verbs)
 		},
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/store"
 	"thread/internal/store/bolt"
 	"thread/net/internal/pgtest"
 )
@@ -79,14 +80,14 @@ func furnished(t *testing.T, n int) (dir string) {
 }
 
 // whole is all of a directory but its events, and its digest.
-func whole(t *testing.T, dir string) (bolt.Snapshot, string) {
+func whole(t *testing.T, dir string) (store.Snapshot, string) {
 	t.Helper()
 	s, err := bolt.New(dir, bolt.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	snap, err := bolt.TakeSnapshot(context.Background(), s)
+	snap, err := store.TakeSnapshot(context.Background(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func moves(t *testing.T, dir string) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("not the same:\n%v\nwant:\n%v", got, want)
 	}
-	// Both answer alike, and go on alike when events are dropped.
+	// Both answer alike, and continue alike when events are dropped.
 	alike := func(verb string, args ...string) {
 		t.Helper()
 		want := program(t, "", "thread", append([]string{verb, "--thread", back}, args...)...)
@@ -213,7 +214,7 @@ func moves(t *testing.T, dir string) {
 			t.Errorf("with %s events check says %s, want %s", keep, sum, digest)
 		}
 	}
-	// It goes on in PostgreSQL: the delivery that is out, the key, the next id.
+	// It continues in PostgreSQL: the delivery that is in flight, the key, the next id.
 	if out := program(t, "", "thread-net", "push", "--thread", at, "--source", "s", "--type", "t", "--content", "x", "--dedupe-key", "key3"); strings.TrimSpace(out) != "4" {
 		t.Errorf("a known dedupe key: %s", out)
 	}
@@ -226,7 +227,35 @@ func moves(t *testing.T, dir string) {
 	}
 }
 
-// An import that is killed in the middle goes on where it was. Until its end nobody sees a
+// TestMoveHistory: the history goes with the thread, and comes back as it was.
+func TestMoveHistory(t *testing.T) {
+	at := pgtest.Schema(t) + url.QueryEscape("moved")
+	dir := furnished(t, 10)
+	for _, args := range [][]string{
+		{"session", "start", "--id", "S"}, {"message", "add", "--session", "S", "--role", "user", "--content", "hello"}, {"run", "enqueue", "--id", "R", "--session", "S"},
+	} {
+		program(t, "", "thread-history", append(args, "--thread", dir)...)
+	}
+	_, digest := whole(t, filepath.Join(dir, "history"))
+	program(t, "", "thread-net", "import", dir, "--to", at)
+	if got := program(t, "", "thread-net", "message", "list", "--session", "S", "--thread", at); !strings.Contains(got, "hello") {
+		t.Errorf("the messages are %s", got)
+	}
+	if out, err := exec.Command("thread-net", "import", dir, "--to", at).CombinedOutput(); err == nil || !strings.Contains(string(out), "is already a thread") {
+		t.Errorf("a second import: %v %s", err, out)
+	}
+	back := filepath.Join(t.TempDir(), "back")
+	program(t, "", "thread-net", "export", "--thread", at, "--to", back)
+	if _, got := whole(t, filepath.Join(back, "history")); got != digest {
+		t.Errorf("the history has the digest %s, want %s", got, digest)
+	}
+	program(t, "", "thread-net", "run", "show", "--thread", at, "R")
+	if got := program(t, "", "thread-history", "run", "show", "--thread", back, "R"); !strings.Contains(got, "R") {
+		t.Errorf("the run is %s", got)
+	}
+}
+
+// An import that is killed in the middle continues where it was. Until its end no process sees a
 // thread. What another thread's import left is dropped.
 func TestMoveKilled(t *testing.T) {
 	at := pgtest.Schema(t) + url.QueryEscape("moved")

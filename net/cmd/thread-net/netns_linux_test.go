@@ -145,7 +145,7 @@ func (f *fleet) until(what string, so func() bool) {
 	}
 }
 
-// holder is the worker whose turn it is, nil when it is nobody's.
+// holder is the worker whose turn it is, nil for none.
 func (f *fleet) holder() (w *worker, fence string) {
 	rows := f.ask("SELECT fence, holder FROM turns WHERE consumer = 'c' AND until > clock_timestamp()")
 	if len(rows) == 0 {
@@ -160,7 +160,7 @@ func (f *fleet) holding(holder string) *worker {
 	return f.pids[pid]
 }
 
-// lines are those of a file of each worker.
+// lines are the lines of a file of each worker.
 func (f *fleet) lines(name string) (list []string) {
 	for _, w := range f.workers {
 		data, _ := os.ReadFile(f.in(fmt.Sprint(name, ".w", w.n)))
@@ -203,7 +203,7 @@ func (f *fleet) trouble(kind string, early bool) {
 	})
 	began := time.Now()
 	switch kind {
-	case "kill": // as a host dies: nobody is told
+	case "kill": // as a host dies: no process is told
 		f.network.cut(victim.n)
 		f.end(victim.n)
 		_ = victim.serve.Wait()
@@ -224,7 +224,7 @@ func (f *fleet) trouble(kind string, early bool) {
 		f.connect(victim.n)
 		f.start(victim)
 	case "stop":
-		// Its handler goes on first, as if the turn still were its own.
+		// Its handler continues first, as if the turn still were its own.
 		exits := f.in(fmt.Sprint("exits.w", victim.n))
 		before, _ := os.ReadFile(exits)
 		f.signal(victim.n, syscall.SIGCONT, victim.serve.Process.Pid)

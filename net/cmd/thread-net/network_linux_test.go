@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// network is a bridge, in a network namespace of its own, to which the namespaces of a
+// network is a bridge, in a separate network namespace, to which the namespaces of a
 // server and of workers are connected.
 type network struct {
 	t    *testing.T
-	name string // of the namespaces, before their numbers; that of the bridge has none
+	name string // of the namespaces, before their numbers; the bridge's has none
 }
 
 // newNetwork skips the test where namespaces cannot be had, unless THREAD_NETNS demands
@@ -71,7 +71,7 @@ func (n *network) connect(i int) {
 
 func (n *network) cut(i int) { n.ip("-n", n.name, "link", "set", fmt.Sprint("port", i), "nomaster") }
 
-// processes are those of a host.
+// processes are the processes of a host.
 func (n *network) processes(i int) (list []int) {
 	for _, word := range strings.Fields(n.ip("netns", "pids", n.host(i))) {
 		pid, _ := strconv.Atoi(word)

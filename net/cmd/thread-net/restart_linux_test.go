@@ -59,7 +59,7 @@ func (h *server) crash() {
 	}
 }
 
-// alive reports whether there is such a process, and not only its exit code.
+// alive reports whether there is that process, and not only its exit code.
 func alive(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := bytes.Cut(data, []byte(") "))

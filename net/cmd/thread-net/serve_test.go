@@ -44,6 +44,7 @@ done`, dir))
 	serve := func() *exec.Cmd {
 		cmd := h.command("serve", "--lane", "slow=1")
 		cmd.Stderr = os.Stderr
+		cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+t.TempDir()) // on one host, the stale handler would be ended
 		h.start(cmd)
 		return cmd
 	}
@@ -73,7 +74,7 @@ done`, dir))
 	blocked := func() (host *exec.Cmd, group int) {
 		t.Helper()
 		times++
-		h.free("c") // or a run that goes on would take what is pushed
+		h.free("c") // or a run that continues would take what is pushed
 		_ = os.Remove(in("gate"))
 		if err := os.Remove(in("first")); err != nil {
 			t.Fatal(err)
@@ -137,7 +138,7 @@ done`, dir))
 	}
 }
 
-// free waits until nobody has the consumer's turn.
+// free waits until no process has the consumer's turn.
 func (h *host) free(consumer string) {
 	h.t.Helper()
 	c, _, err := plainConn(h.url)

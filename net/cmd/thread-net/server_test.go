@@ -21,7 +21,7 @@ import (
 // patience bounds every wait for a server. Nothing takes as long, but a test has to end.
 const patience = 2 * time.Minute
 
-// servers are those of PostgreSQL that a test starts, in directories of its own.
+// servers are the servers of PostgreSQL that a test starts, in separate directories.
 type servers struct {
 	t    *testing.T
 	bin  string
@@ -80,7 +80,7 @@ type server struct {
 	netns        string // a network namespace, in which it listens at every address; "" for a socket alone
 }
 
-// at is the server whose socket is that of host n. Its data are where nothing is yet.
+// at is the server whose socket is the socket of host n. Its data are where nothing is yet.
 func (s *servers) at(n, round int) *server {
 	s.t.Helper()
 	h := &server{s, filepath.Join(s.dir, fmt.Sprint("data", round)), filepath.Join(s.dir, fmt.Sprint("host", n)), nil, ""}
@@ -94,7 +94,8 @@ func (s *servers) at(n, round int) *server {
 
 func (h *server) start() {
 	h.t.Helper()
-	h.cmd = h.command(context.Background(), "postgres", "-D", h.data, "-k", h.socket, "-c", "listen_addresses=")
+	h.cmd = h.command(context.Background(), "postgres", "-D", h.data, "-k", h.socket, "-c", "listen_addresses=",
+		"-c", "cluster_name="+filepath.Base(h.socket)) // by which a primary knows its standby
 	if h.netns != "" { // to enter one, and to become another user there, are for root
 		as := h.attr.Credential
 		h.cmd = exec.Command("ip", append([]string{"netns", "exec", h.netns, "setpriv", fmt.Sprint("--reuid=", as.Uid), fmt.Sprint("--regid=", as.Gid), "--clear-groups"},
@@ -168,9 +169,9 @@ func (h *server) standby(n, round int) *server {
 	b := h.at(n, round)
 	h.run("pg_basebackup", "-h", h.socket, "-U", "postgres", "-D", b.data, "-R", "-X", "stream", "-c", "fast")
 	b.start()
-	h.sql("", "ALTER SYSTEM SET synchronous_standby_names = '*'")
+	h.sql("", "ALTER SYSTEM SET synchronous_standby_names = 'host0, host1'")
 	h.sql("t", "SELECT pg_reload_conf()")
-	h.sql("sync", "SELECT sync_state FROM pg_stat_replication WHERE current_setting('synchronous_standby_names') = '*'")
+	h.sql("sync", "SELECT sync_state FROM pg_stat_replication WHERE current_setting('synchronous_standby_names') <> ''")
 	return b
 }
 

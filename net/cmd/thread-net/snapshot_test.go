@@ -57,7 +57,7 @@ func plainConn(where string) (c *pgconn.PgConn, name string, err error) {
 	return c, name, err
 }
 
-// awaitLines waits, for at most 20 s, until the file has so many lines, and returns how
+// awaitLines waits, for at most 20 s, until the file has that many lines, and returns how
 // many it has.
 func awaitLines(path string, want int) (n int) {
 	tick := time.NewTicker(5 * time.Millisecond)

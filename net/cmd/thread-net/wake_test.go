@@ -11,12 +11,12 @@ import (
 
 	"thread/engine"
 	"thread/event"
-	"thread/net/internal/verb"
+	opener "thread/net/servers"
 )
 
 // TestWakeUp measures how long after a push has returned another process has the event.
 // One must come within 100 ms, and half within 2 s, on a machine that is busy with other
-// tests: looking every 5 s would take longer. docs/FLEET.md has what a quiet one takes.
+// tests: looking every 5 s would take longer. docs/reference/postgresql.md has what a quiet one takes.
 func TestWakeUp(t *testing.T) {
 	h := newFleet(t)
 	tail := h.command("tail", "--follow", "--json")
@@ -25,7 +25,7 @@ func TestWakeUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.start(tail)
-	th, err := verb.Servers{}.Open(h.url, []engine.Option{})
+	th, err := opener.Servers{}.Open(h.url, []engine.Option{})
 	if err != nil {
 		t.Fatal(err)
 	}

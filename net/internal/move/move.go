@@ -31,7 +31,7 @@ type Progress func(done, total int64)
 // ErrChanged says that the source was written meanwhile.
 var ErrChanged = errors.New("the thread was written while it was copied")
 
-// A batch is durable when it is stored, and read again by nobody.
+// A batch is durable when it is stored, and not read again.
 const (
 	batchEvents = 2000
 	batchBytes  = 4 << 20
@@ -40,22 +40,22 @@ const (
 // source is what is copied: everything but the events, and these.
 type source struct {
 	t    *engine.Thread
-	snap *bolt.Snapshot
+	snap *store.Snapshot
 	each func(after int64, fn func(e *event.Event) error) error
 }
 
 // read calls fn with what a thread holds.
 func read(ctx context.Context, t *engine.Thread, fn func(s *source) error) error {
 	if of, ok := t.Store().(*pgstore.Store); ok {
-		return of.Read(ctx, func(snap *bolt.Snapshot, each func(int64, func(e *event.Event) error) error) error {
+		return of.Read(ctx, func(snap *store.Snapshot, each func(int64, func(e *event.Event) error) error) error {
 			return fn(&source{t, snap, each})
 		})
 	}
-	// The events that are there stay as they are, so that nobody has to wait for the copy.
+	// The events that are there stay as they are, so that no process has to wait for the copy.
 	if err := t.View(ctx, func(*engine.Tx) error { return nil }); err != nil {
 		return err
 	}
-	snap, err := bolt.TakeSnapshot(ctx, t.Store().(*bolt.Store))
+	snap, err := store.TakeSnapshot(ctx, t.Store())
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func read(ctx context.Context, t *engine.Thread, fn func(s *source) error) error
 }
 
 // ToServer copies a thread into one in PostgreSQL that is not there yet. One that was
-// interrupted goes on where it was. The thread is there when all of it is, and its digest
-// is that of from.
+// interrupted continues where it was. The thread is there when all of it is, and its digest
+// equals the digest of from.
 func ToServer(ctx context.Context, from *engine.Thread, to *pgstore.Address, progress Progress) (r Report, err error) {
 	from = from.WithoutRelease()
 	for {
@@ -125,10 +125,10 @@ func (s *source) toServer(ctx context.Context, to *pgstore.Address, r *Report, p
 	if err == nil && len(batch) > 0 {
 		err = add()
 	}
-	if err == nil {
-		err = dst.Finish(ctx, s.snap)
-	}
 	if err != nil {
+		return err
+	}
+	if err = dst.Finish(ctx, s.snap); err != nil {
 		return err
 	}
 	built := engine.OpenStore(to.URL, store.Place{}, dst.Store)

@@ -62,7 +62,7 @@ func mirror(dir, url string) (err error) {
 }
 
 // TestKilledMirror is H-17: wherever a mirror is killed, what is in the tables is what its
-// cursor says, and the next one makes them those of the history.
+// cursor says, and the next one makes them the history's.
 func TestKilledMirror(t *testing.T) {
 	d := newDatabase(t)
 	dir := t.TempDir() + "/inbox"

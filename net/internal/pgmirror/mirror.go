@@ -25,7 +25,7 @@ var Reached = func(place string) {}
 // nothing else may write to it. Of several handles, on whichever hosts, the second finds
 // what the first one has written.
 type Mirror struct {
-	// Rebuilt says why the copy was begun anew by the last Open, Sync or round of Follow,
+	// Rebuilt says why the copy was begun again by the last Open, Sync or round of Follow,
 	// "" when it was not. Aside is the name that the old schema has now, "" when there was
 	// none.
 	Rebuilt, Aside string
@@ -47,7 +47,7 @@ const (
 
 // Open opens the copy of h in that schema, and makes the schema when it is missing. What is
 // not as this package made it gets another name, the schema with _damaged behind it, and
-// the copy is begun anew.
+// the copy is begun again.
 //
 // It returns historymirror.ErrNotMirror, and changes nothing, for a schema with other
 // tables and for the mirror of another history; ErrVersion; ErrRights; ErrBusy when the
@@ -87,23 +87,24 @@ func (m *Mirror) Sync(ctx context.Context) (n int64, err error) {
 			return n, m.noted(ctx, err)
 		}
 	}
-	// The connection may have been cut while it was idle, and somebody may have changed the
+	// The connection may have been cut while it was idle, and another process may have changed the
 	// tables: look at them.
 	if m.conn == nil {
 		err = m.connect(ctx)
 	} else {
 		err = m.open(ctx, broken(err))
 	}
-	if err == nil {
-		var more int64
-		more, err = m.m.Sync(ctx)
-		n += more
+	if err != nil {
+		return n, m.noted(ctx, err)
 	}
+	var more int64
+	more, err = m.m.Sync(ctx)
+	n += more
 	return n, m.noted(ctx, err)
 }
 
 // noted writes an error into mirror_state. One that passes is left out, as are those about
-// somebody else's mirror.
+// another process's mirror.
 func (m *Mirror) noted(ctx context.Context, err error) error {
 	if err == nil || m.conn == nil || ctx.Err() != nil || errors.Is(err, historymirror.ErrNotMirror) || errors.Is(err, ErrBusy) || errors.Is(err, ErrVersion) {
 		return err
@@ -117,7 +118,7 @@ func (m *Mirror) noted(ctx context.Context, err error) error {
 
 // Follow syncs again whenever the history changes, until ctx ends; it then returns nil.
 // After each round it calls synced with how many history events that copied and what went
-// wrong, and goes on if synced returns nil.
+// wrong, and continues if synced returns nil.
 func (m *Mirror) Follow(ctx context.Context, synced func(n int64, err error) error) error {
 	return m.m.Follow(ctx, m.Sync, synced)
 }

@@ -11,7 +11,7 @@ import (
 	"thread/net/internal/pgerror"
 )
 
-// version is that of the tables.
+// version is the version of the tables.
 const version = 1
 
 // own are the tables for the state of the mirror; see package historymirror.
@@ -96,7 +96,7 @@ func (m *Mirror) open(ctx context.Context, wrong string) (err error) {
 }
 
 // columns returns the columns of all that has columns in the schema, by its name. An id
-// that is no key is left out.
+// that is not a key is left out.
 func (m *Mirror) columns(ctx context.Context) (map[string][]string, error) {
 	rows, err := m.ask(ctx, `SELECT c.relname::text, a.attname::text, (a.attname <> 'id' OR EXISTS (SELECT FROM pg_catalog.pg_index i
   WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))::text
@@ -146,7 +146,7 @@ func (m *Mirror) check(ctx context.Context, workspace string, columns map[string
 		t := &mirrored[i]
 		for _, c := range t.Columns() {
 			if !slices.Contains(columns[t.Name], c.Name) {
-				return fmt.Sprintf("the table %s has no column %s, or it is no key", t.Name, c.Name), nil
+				return fmt.Sprintf("the table %s has no column %s, or it is not a key", t.Name, c.Name), nil
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (m *Mirror) create(ctx context.Context, workspace string, schema bool) erro
 	if schema {
 		list = append(list, historymirror.Statement{SQL: "CREATE SCHEMA " + quoted(m.schema)})
 	}
-	for _, statement := range append(historymirror.SQL(mirrored, types), own...) {
+	for _, statement := range append(append(historymirror.SQL(mirrored, types), historymirror.SessionEventsSQL), own...) {
 		list = append(list, historymirror.Statement{SQL: statement})
 	}
 	list = append(list, historymirror.Statement{SQL: `INSERT INTO thread_mirror VALUES (?, ?, '', 0, '', 0, ?)`,
@@ -182,27 +182,33 @@ func (m *Mirror) create(ctx context.Context, workspace string, schema bool) erro
 	return nil
 }
 
-// setAside gives the schema another name.
+// setAside gives the schema another name. An earlier copy that was set aside is dropped, and
+// a schema of that name that is not a mirror stays.
 func (m *Mirror) setAside(ctx context.Context) error {
 	base := m.schema
 	for len(base) > maxName-len("_damaged_9999") {
 		base = strings.ToValidUTF8(base[:len(base)-1], "")
 	}
+	var list []historymirror.Statement
 	for n := 1; ; n++ {
 		m.Aside = base + "_damaged"
 		if n > 1 {
 			m.Aside += "_" + strconv.Itoa(n)
 		}
-		taken, err := m.ask(ctx, `SELECT FROM pg_catalog.pg_namespace WHERE nspname = ?`, m.Aside)
+		taken, err := m.ask(ctx, `SELECT (to_regclass(quote_ident(nspname) || '.thread_mirror') IS NOT NULL)::text FROM pg_catalog.pg_namespace WHERE nspname = ?`, m.Aside)
 		if err != nil {
 			return err
 		}
-		if len(taken) > 0 {
-			continue
+		if len(taken) == 0 {
+			break
 		}
-		_, err = m.batch(ctx, historymirror.Statement{SQL: "ALTER SCHEMA " + quoted(m.schema) + " RENAME TO " + quoted(m.Aside)})
-		return err
+		if taken[0][0] == "true" {
+			list = append(list, historymirror.Statement{SQL: "DROP SCHEMA " + quoted(m.Aside) + " CASCADE"})
+			break
+		}
 	}
+	_, err := m.batch(ctx, append(list, historymirror.Statement{SQL: "ALTER SCHEMA " + quoted(m.schema) + " RENAME TO " + quoted(m.Aside)})...)
+	return err
 }
 
 // maxName is where PostgreSQL cuts off names.

@@ -13,9 +13,9 @@ import (
 )
 
 // mirrored are the tables.
-var mirrored = append(historymirror.Tables[:len(historymirror.Tables):len(historymirror.Tables)], historymirror.Workspaces)
+var mirrored = append(historymirror.Tables[:len(historymirror.Tables):len(historymirror.Tables)], historymirror.Workspaces, historymirror.HistoryEvents)
 
-// types are those of the columns. JSON keeps numbers, spaces and the order of members as
+// types are the types of the columns. JSON keeps numbers, spaces and the order of members as
 // they are, and has \u0000 in texts: jsonb keeps none of that, and refuses the last.
 var types = map[historymirror.Kind]string{historymirror.Text: "text", historymirror.Time: "timestamptz", historymirror.JSON: "json", historymirror.Number: "bigint"}
 
@@ -87,10 +87,10 @@ func (d tables) Write(ctx context.Context, look func(historymirror.State) error,
 			return err
 		}
 		s, err := d.state(ctx)
-		if err == nil {
-			err = look(s)
-		}
 		if err != nil {
+			return err
+		}
+		if err = look(s); err != nil {
 			return err
 		}
 		Reached("locked")
@@ -100,13 +100,14 @@ func (d tables) Write(ctx context.Context, look func(historymirror.State) error,
 		Reached("written")
 		return nil
 	})
-	if err == nil {
-		Reached("stored")
+	if err != nil {
+		return err
 	}
-	return err
+	Reached("stored")
+	return nil
 }
 
-// transact does what fn does in one transaction, in which names are those of the schema.
+// transact does what fn does in one transaction, in which names are the names of the schema.
 // Others wait for its lock: the server ends it when this process is stopped in the middle.
 // The path does not end in pg_temp: tables would be made there for a role that may not use
 // the schema.

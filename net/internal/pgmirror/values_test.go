@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -57,7 +58,51 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestWorkspaces: rows of a chat workspace are in no mirror, those of several others in
+// TestHistoryEvents is H-17: the schema has the history events with their rows, also by
+// session, deletions included, and none of a chat.
+func TestHistoryEvents(t *testing.T) {
+	ctx := context.Background()
+	d := newDatabase(t)
+	h := mirrortest.NewHistory(t, t.TempDir()+"/inbox")
+	defer h.Close()
+	_, err := h.SetWorkspace(ctx, "talk", func(w *history.WorkspaceRow) { w.Kind = "chat" })
+	must(t, err)
+	mirrortest.Fill(t, h, "S", "")
+	mirrortest.Fill(t, h, "C", "talk")
+	d.sync(t, h)
+	must(t, h.DeleteSession(ctx, "S"))
+	must(t, h.DeleteSession(ctx, "C"))
+	for range 2 {
+		d.sync(t, h)
+	}
+	w, err := h.Workspace(ctx)
+	must(t, err)
+	var want []string
+	for c, err := range h.Changes(ctx, 0, "source <> 'session:C'") {
+		must(t, err)
+		if c.EntityID != "talk" {
+			want = append(want, fmt.Sprint(c.ID, " ", c.Session, " ", c.Entity, " ", c.EntityID, " ", c.Op, " ", c.At))
+		}
+	}
+	var got []string
+	for _, row := range d.in(t, `SELECT id, coalesce(session_id, ''), entity_type, entity_id, op, to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') FROM history_event WHERE workspace_id = '`+w.ID+`' ORDER BY id`) {
+		got = append(got, strings.Join(row, " "))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if n := d.in(t, `SELECT count(*) FROM history_events WHERE session_id = 'C' OR workspace_id = 'talk'`)[0][0]; n != "0" {
+		t.Errorf("%s events of a chat", n)
+	}
+	if got := d.in(t, `SELECT count(*), count(payload ->> 'id') FROM session_events WHERE session_id = 'S' AND op = 'delete'`)[0]; got[0] == "0" || got[1] != "0" {
+		t.Errorf("deletions: %v", got)
+	}
+	if got := d.in(t, `SELECT payload ->> 'subject_ref' FROM session_events WHERE entity_type = 'session' AND op = 'upsert' LIMIT 1`)[0][0]; got != "user:1" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestWorkspaces: rows of a chat workspace are in no mirror, the rows of several others in
 // one, or each in its own.
 func TestWorkspaces(t *testing.T) {
 	ctx := context.Background()
@@ -94,7 +139,7 @@ func TestWorkspaces(t *testing.T) {
 	expect("shop")
 }
 
-// TestValues: whatever the history has comes as it is, but for NUL in a text that is not
+// TestValues: whatever the history has comes as it is, except for NUL in a text that is not
 // JSON, and years without four digits.
 func TestValues(t *testing.T) {
 	ctx := context.Background()

@@ -24,7 +24,7 @@ type column struct {
 // has it. From here on the schema is said each time: what others make in a schema before
 // it changes nothing.
 func (t *Table) look(ctx context.Context) error {
-	rows, _, err := t.query(ctx, `SELECT c.oid::pg_catalog.text, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, c.relkind::pg_catalog.text
+	rows, err := t.query(ctx, `SELECT c.oid::pg_catalog.text, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, c.relkind::pg_catalog.text
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = pg_catalog.to_regclass($1)`, nil, t.given)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 	oid := string(rows[0][0])
 	t.name = quoted(string(rows[0][1])) + "." + quoted(string(rows[0][2]))
 	t.columns, t.key, t.problem = nil, nil, ""
-	rows, _, err = t.query(ctx, `SELECT a.attname::pg_catalog.text, b.typname::pg_catalog.text, b.typcategory::pg_catalog.text,
+	rows, err = t.query(ctx, `SELECT a.attname::pg_catalog.text, b.typname::pg_catalog.text, b.typcategory::pg_catalog.text,
 	pg_catalog.format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = ALL (i.indkey), false),
 	pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'), pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE')
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
@@ -68,12 +68,15 @@ WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped OR
 			t.key = &c
 		}
 	}
-	t.order = "t.ctid"
-	switch created := t.column("created_at"); {
-	case t.key != nil && slices.Contains([]string{"int2", "int4", "int8", "numeric"}, t.key.kind):
-		t.order = "t." + quoted(t.key.name)
-	case created != nil:
-		t.order = "t." + quoted(created.name) + ", t.ctid"
+	t.by, t.byType = "NULL::pg_catalog.int8", "pg_catalog.int8"
+	created := t.column("created_at")
+	if created != nil {
+		t.by, t.byType = "t."+quoted(created.name), "pg_catalog."+quoted(created.kind)
+	}
+	t.order = t.by + ", t.ctid, t.tableoid"
+	if t.key != nil && slices.Contains([]string{"int2", "int4", "int8", "numeric"}, t.key.kind) {
+		t.by, t.byType = "t."+quoted(t.key.name), "pg_catalog."+t.key.kind
+		t.order = t.by
 	}
 	return nil
 }

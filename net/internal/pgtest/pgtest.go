@@ -46,7 +46,7 @@ func Schema(t *testing.T) string {
 		}
 		_ = conn.Close(ctx)
 	})
-	q := url.Values{"host": {config.Host}, "port": {fmt.Sprint(config.Port)}, "schema": {schema}, "connect_timeout": {"60"}} // a busy machine is no failure
+	q := url.Values{"host": {config.Host}, "port": {fmt.Sprint(config.Port)}, "schema": {schema}, "connect_timeout": {"60"}} // a busy machine is not a failure
 	if config.TLSConfig == nil {
 		q.Set("sslmode", "disable")
 	}

@@ -14,8 +14,8 @@ import (
 
 type historyMirrorCmd struct{ mirror.Command }
 
-func historyMirrorVerb() *cli.Verb {
-	v := mirror.Verb()
+var historyMirrorVerb = func() *cli.Verb {
+	v := *mirror.Verb
 	v.Directories = "name a directory with --thread"
 	v.Grammar = func() cli.Command { return new(historyMirrorCmd) }
 	v.Errors = func(*cli.App) []cli.Rule {
@@ -27,12 +27,12 @@ func historyMirrorVerb() *cli.Verb {
 			{Is: historymirror.ErrNotMirror, Code: 1, Fix: "name another schema with ?schema=NAME, or drop that one"},
 			{Is: pgmirror.ErrVersion, Code: 1, Fix: "use the same version of thread-net everywhere, or name another schema with ?schema=NAME"},
 			{Is: pgmirror.ErrRights, Code: 1, Fix: "let an administrator run CREATE SCHEMA name AUTHORIZATION role, or use the role that owns the schema"},
-			{Is: pgmirror.ErrBusy, Code: 1, Fix: "retry; it goes on where it was"},
+			{Is: pgmirror.ErrBusy, Code: 1, Fix: "retry; it continues where it was"},
 			{Is: pgmirror.ErrRefused, Code: 1, Fix: "check --to, and what the database allows"},
 		}
 	}
-	return v
-}
+	return &v
+}()
 
 func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	if err := a.SetDir("--thread", c.Thread.Value); err != nil {
@@ -43,13 +43,13 @@ func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	url := c.To.Value
 	if !cli.IsURL(url) {
-		return cli.UsageError(fmt.Sprintf("--to %q is not postgres://HOST/DATABASE", url), "run thread history mirror for a file")
+		return cli.UsageError("--to is not postgres://HOST/DATABASE", "run thread history mirror for a file")
 	}
 	config, schema, err := pgstore.ParseSchema(url, pgmirror.DefaultSchema)
 	if err != nil {
 		return err
 	}
-	h, err := history.Open(ctx, a.Dir)
+	h, err := history.Open(ctx, a.Dir, history.WithLogLines(a.LogInfo))
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	return mirror.Keep(ctx, a, []mirror.Copy{{Name: url, Mirror: m, Rebuilt: func() string { return rebuilt(m) }}})
 }
 
-// rebuilt says why the last call began the copy anew, "" if it did not.
+// rebuilt says why the last call began the copy again, "" if it did not.
 func rebuilt(m *pgmirror.Mirror) string {
 	if m.Rebuilt == "" {
 		return ""

@@ -74,7 +74,7 @@ func TestHistoryMirrorRefuses(t *testing.T) {
 	refused(1, "for a thread in a directory", append(args, "--thread", to(func(_ *url.URL, q url.Values) { q.Set("thread", "x") }))...)
 	refused(2, "--workspace is empty", append(args, "--workspace", "")...)
 
-	// Somebody else's tables.
+	// Another process's tables.
 	refused(1, "has other tables - name another schema", args...)
 	if got := a.ask("SELECT x FROM mine"); len(got) != 1 || got[0] != "7" {
 		t.Errorf("got %v", got)
@@ -135,7 +135,22 @@ func TestHistoryMirrorRefuses(t *testing.T) {
 	if want := "was started over: the table messages has no column content"; !strings.Contains(errs, want) || !strings.Contains(errs, a.schema+"_damaged\n") {
 		t.Errorf("got %s", errs)
 	}
-	a.do("DROP SCHEMA " + a.schema + "_damaged CASCADE")
+	// One of them is kept, and a schema that is not a mirror stays.
+	for range 2 {
+		a.do("ALTER TABLE messages DROP COLUMN content CASCADE")
+		mirrors(t, "Mirrored ", args...)
+	}
+	a.do("ALTER SCHEMA "+a.schema+"_damaged RENAME TO "+a.schema+"_away", "CREATE SCHEMA "+a.schema+"_damaged", "CREATE TABLE "+a.schema+"_damaged.mine (x int)")
+	for range 2 {
+		a.do("ALTER TABLE messages DROP COLUMN content CASCADE")
+		mirrors(t, "Mirrored ", args...)
+	}
+	if got := a.ask("SELECT nspname FROM pg_namespace WHERE nspname LIKE '" + a.schema + "\\_%' ORDER BY 1"); fmt.Sprint(got) != fmt.Sprintf("[%[1]s_away %[1]s_damaged %[1]s_damaged_2]", a.schema) {
+		t.Errorf("the schemas are %v", got)
+	}
+	for _, aside := range []string{"_away", "_damaged", "_damaged_2"} {
+		a.do("DROP SCHEMA " + a.schema + aside + " CASCADE")
+	}
 }
 
 // H-17: a role without rights is refused, and one whose schema was made for it needs no

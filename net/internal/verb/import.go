@@ -7,7 +7,7 @@ import (
 	"thread/engine"
 	"thread/internal/cli"
 	"thread/net/internal/move"
-	"thread/net/pgstore"
+	"thread/net/servers"
 )
 
 type importCmd struct {
@@ -18,22 +18,20 @@ type importCmd struct {
 }
 
 const moveDetails = `Everything is copied: events with their ids and times, subscriptions, positions, deliveries,
-dead letters, dedupe keys, schedules, limits. What reads and writes the source should be stopped:
+dead letters, dedupe keys, schedules, limits, and the history. What reads and writes the source should be stopped:
 when it was written meanwhile nothing is made of the copy. One into PostgreSQL that was
-interrupted goes on where it was, and the thread is there when all of it is. One into a
+interrupted continues where it was, and the thread is there when all of it is. One into a
 directory begins again. The source stays as it is.`
 
-func importVerb() *cli.Verb {
-	return &cli.Verb{
-		Name: "import", Args: "<source>",
-		Summary: "Copy a thread between a directory and PostgreSQL",
-		Details: moveDetails,
-		Exits:   "0 copied\n1 there is a thread already, or the source was written meanwhile",
-		Examples: `thread import ./inbox --to 'postgres://db/app?thread=inbox'
+var importVerb = &cli.Verb{
+	Name: "import", Args: "<source>",
+	Summary: "Copy a thread between a directory and PostgreSQL",
+	Details: moveDetails,
+	Exits:   "0 copied\n1 there is a thread already, or the source was written meanwhile",
+	Examples: `thread import ./inbox --to 'postgres://db/app?thread=inbox'
 thread import 'postgres://db/app?thread=inbox' --to ./inbox`,
-		Grammar: func() cli.Command { return new(importCmd) },
-		Errors:  moveErrors,
-	}
+	Grammar: func() cli.Command { return new(importCmd) },
+	Errors:  moveErrors,
 }
 
 func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
@@ -58,16 +56,14 @@ type exportCmd struct {
 	cli.JSONFlag
 }
 
-func exportVerb() *cli.Verb {
-	return &cli.Verb{
-		Name:     "export",
-		Summary:  "Copy a thread between PostgreSQL and a directory",
-		Details:  moveDetails,
-		Exits:    "0 copied\n1 there is a thread already, or the source was written meanwhile",
-		Examples: `thread export --thread 'postgres://db/app?thread=inbox' --to ./inbox`,
-		Grammar:  func() cli.Command { return new(exportCmd) },
-		Errors:   moveErrors,
-	}
+var exportVerb = &cli.Verb{
+	Name:     "export",
+	Summary:  "Copy a thread between PostgreSQL and a directory",
+	Details:  moveDetails,
+	Exits:    "0 copied\n1 there is a thread already, or the source was written meanwhile",
+	Examples: `thread export --thread 'postgres://db/app?thread=inbox' --to ./inbox`,
+	Grammar:  func() cli.Command { return new(exportCmd) },
+	Errors:   moveErrors,
 }
 
 func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
@@ -96,14 +92,17 @@ func moved(ctx context.Context, a *cli.App, word string, t *engine.Thread, to st
 	if err != nil {
 		return err
 	}
+	h, err := historyOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		defer h.Close()
+	}
 	if cli.IsURL(a.Dir) {
-		address, perr := pgstore.ParseURL(a.Dir)
-		if perr != nil {
-			return perr
-		}
-		r, err = move.ToServer(ctx, t, address, bar.Set)
+		r, err = moveToServer(ctx, t, h, a.Dir, bar.Set)
 	} else {
-		r, err = move.ToDirectory(ctx, t, a.Dir, bar.Set)
+		r, err = moveToDirectory(ctx, t, h, a.Dir, bar.Set)
 	}
 	bar.End()
 	if r.Dropped {
@@ -129,8 +128,8 @@ func moved(ctx context.Context, a *cli.App, word string, t *engine.Thread, to st
 }
 
 func moveErrors(a *cli.App) []cli.Rule {
-	return append(Servers{}.Errors(a),
-		cli.Rule{Is: context.Canceled, Code: 1, What: "interrupted", Fix: "run it again; it goes on where it was"},
-		cli.Rule{Is: move.ErrChanged, Code: 1, Fix: "stop what pushes and consumes, and run it again; it goes on where it was"},
+	return append(servers.Servers{}.Errors(a),
+		cli.Rule{Is: context.Canceled, Code: 1, What: "interrupted", Fix: "run it again; it continues where it was"},
+		cli.Rule{Is: move.ErrChanged, Code: 1, Fix: "stop what pushes and consumes, and run it again; it continues where it was"},
 	)
 }

@@ -2,7 +2,6 @@ package verb
 
 import (
 	"context"
-	"fmt"
 
 	"thread/internal/apptable"
 	"thread/internal/cli"
@@ -14,26 +13,25 @@ import (
 
 type takeCmd struct{ take.Command }
 
-func takeVerb() *cli.Verb {
-	v := take.Verb()
+var takeVerb = func() *cli.Verb {
+	v := *take.Verb
 	v.Directories = "take them into a directory on the host where the outbox is relayed"
 	v.Grammar = func() cli.Command { return new(takeCmd) }
 	v.Errors = func(a *cli.App) []cli.Rule {
-		return []cli.Rule{
+		return append([]cli.Rule{
 			{Is: pgstore.ErrPassword, Code: 2, Fix: "put it into ~/.pgpass, a service file or PGPASSWORD, and change it, because others may have seen it"},
 			{Is: pgstore.ErrURL, Code: 2, What: "--from is not the URL of a database in PostgreSQL", Fix: "give postgres://[user@]host[:port]/database"},
 			{Is: pgtable.ErrRights, Code: 1, Fix: "let its owner run GRANT SELECT, UPDATE ON the table and GRANT USAGE ON its schema TO the role"},
 			{Is: apptable.ErrNoTable, Code: 1, Fix: "name the table with --table, perhaps with its schema; it needs the columns event_type and status"},
 			{Is: pgtable.ErrRefused, Code: 1, Fix: "check --from, the role, and what the table and its triggers demand"},
-			take.BusyRule,
-		}
+		}, take.Rules...)
 	}
-	return v
-}
+	return &v
+}()
 
 func (c *takeCmd) Run(ctx context.Context, a *cli.App) error {
 	if !cli.IsURL(c.From.Value) {
-		return cli.UsageError(fmt.Sprintf("--from %q is not postgres://HOST/DATABASE", c.From.Value), "run thread outbox take for another one")
+		return cli.UsageError("--from is not postgres://HOST/DATABASE", "run thread outbox take for another one")
 	}
 	config, err := pgstore.ParseDatabase(c.From.Value)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { taketest.Main(m, program()) }
 
 func run(args ...string) (code int, stdout, stderr string) { return taketest.Run(program(), args...) }
 
-// app is the database of an application, in a schema of its own.
+// app is the database of an application, in a separate schema.
 type app struct {
 	t      *testing.T
 	conn   *pgconn.PgConn
@@ -212,7 +212,7 @@ func TestTakeTypes(t *testing.T) {
 		`INSERT INTO event_outbox (event_id, event_type, thread_id, payload) VALUES ('00000000-0000-0000-0000-000000000008', 'thread.created', 7, '{"a":"\u0000"}'),
 		 ('00000000-0000-0000-0000-000000000009', 'comment.replied', 7, '{"depth":4}')`)
 	th := taketest.NewThread(t)
-	args := append([]string{"outbox", "take", "--thread", th.Dir()}, a.args()...)
+	args := append([]string{"outbox", "take", "--thread", th.Dir(), "--mark-refused"}, a.args()...)
 	code, out, errs := run(args...)
 	if code != 0 || out != "Took 5 messages; 0 were duplicates, 4 were refused\n" || !strings.Contains(errs, "the row 7 is not a message: the row has no event_id") {
 		t.Fatalf("%d: %s%s", code, out, errs)
@@ -257,7 +257,7 @@ func TestTakePartitions(t *testing.T) {
 		`INSERT INTO event_outbox VALUES ('e5', 'reply', 1, 'pending', '2027-01-01')`)
 	a.do(`BEGIN`, `SELECT FROM event_outbox WHERE event_id = 'e2' FOR UPDATE`)
 	th := taketest.NewThread(t)
-	args := append([]string{"outbox", "take", "--thread", th.Dir(), "--batch", "2"}, a.args()...)
+	args := append([]string{"outbox", "take", "--thread", th.Dir(), "--mark-refused", "--batch", "2"}, a.args()...)
 	if code, out, errs := run(args...); code != 0 || out != "Took 4 messages; 0 were duplicates, 1 were refused\n" || !strings.Contains(errs, "the row without a key is not a message") {
 		t.Errorf("%d: %s%s", code, out, errs)
 	}
@@ -270,6 +270,39 @@ func TestTakePartitions(t *testing.T) {
 	}
 	if got := strings.Join(a.ask(`SELECT status FROM event_outbox ORDER BY event_id`), " "); got != "processed processed cancelled processed processed failed" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// O-02: rows that are not messages, and rows that the database refuses to mark, stay as they are;
+// they undo no other row and hold up no batch, whatever rows are ordered by.
+func TestTakeLeavesRefused(t *testing.T) {
+	columns := "event_id text, event_type text, thread_id bigint, status text DEFAULT 'pending'"
+	for _, order := range []string{"id bigserial PRIMARY KEY", "id numeric PRIMARY KEY DEFAULT random()", "created_at timestamptz DEFAULT now()",
+		"created_at timestamptz DEFAULT CASE WHEN random() < 0.5 THEN now() END", "created_at text", "other int"} {
+		for _, body := range []string{"RAISE 'locked by the application'", "RETURN NULL", "NEW.status := 'pending'; RETURN NEW"} {
+			a := newApp(t, "CREATE TABLE event_outbox ("+columns+", "+order+")",
+				`CREATE FUNCTION locked() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.thread_id % 3 = 0 THEN `+body+`; END IF; RETURN NEW; END $$`,
+				`CREATE TRIGGER locked BEFORE UPDATE ON event_outbox FOR EACH ROW EXECUTE FUNCTION locked()`,
+				`INSERT INTO event_outbox (event_id, event_type, thread_id) SELECT 'e' || i, CASE WHEN i < 4 THEN 'reply' ELSE 'thread.created' END, i FROM generate_series(1, 9) i`)
+			th := taketest.NewThread(t)
+			args := append([]string{"outbox", "take", "--thread", th.Dir(), "--batch", "5"}, a.args()...)
+			for i, batch := range []string{"5", "1"} {
+				if args[5] = batch; i == 1 { // behind five that stay
+					a.do(`INSERT INTO event_outbox (event_id, event_type, thread_id) VALUES ('f', 'thread.created', 10)`)
+				}
+				code, out, errs := run(args...)
+				if code != 1 || !strings.HasPrefix(out, []string{"Took 6", "Took 1"}[i]+" messages") || !strings.Contains(errs, "Error: rows that stay pending: 5; ") {
+					t.Errorf("%s, %s: %d: %s%s", order, body, code, out, errs)
+				}
+				want := "pending pending pending processed processed pending processed processed pending" + []string{"", " processed"}[i]
+				if got := strings.Join(a.ask(`SELECT status FROM event_outbox ORDER BY event_id`), " "); got != want {
+					t.Errorf("%s, %s: got %s", order, body, got)
+				}
+			}
+			if got := len(taketest.EventIDs(t, th)); got != 7 {
+				t.Errorf("%d events", got)
+			}
+		}
 	}
 }
 
@@ -314,7 +347,7 @@ func TestTakeRefuses(t *testing.T) {
 	refused(1, "has no column event_type", "--from", a.url, "--table", a.schema+".other")
 	refused(1, "no such outbox table", "--from", a.url, "--table", a.schema+".odd")
 	refused(1, "violates check constraint", "--from", a.url, "--table", a.schema+".checked")
-	refused(1, "see what its triggers do", "--from", a.url, "--table", a.schema+".kept", "--batch", "1")
+	refused(1, "a trigger of the table leaves the row pending", "--from", a.url, "--table", a.schema+".kept", "--batch", "1")
 	refused(1, "in a directory, not for one in PostgreSQL", append(a.args(), "--thread", a.url+"&thread=x")...)
 
 	t.Setenv("PGPASSWORD", "only-here")

@@ -26,20 +26,19 @@
 // byte order of the host that wrote them.
 //
 //	meta           format, state (below), lines (see logstart.go)
-//	events         format 1: id, 8 bytes → event record
-//	               format 2: id of the first, 8 bytes → group of events, see group.go
+//	events         id of the first, 8 bytes → group of events, see group.go
 //	series         see package index
 //	series_by_id   see package index
 //	columns        see package index
-//	types          see package index. Format 2 only
-//	type_blocks    see package index. Format 2 only
+//	types          see package index
+//	type_blocks    see package index
 //	subscriptions  'c' and the consumer's id → subscription record
 //	progress       'c' and the consumer's id → progress record
 //	checked        'c' and the consumer's id → checked record, advice only
 //
 // These are made when they are first needed:
 //
-//	pieces         format 2 only: contents of more than 4096 bytes, see pieces.go
+//	pieces         contents of more than 4096 bytes, see pieces.go
 //	deliveries     'c' and the consumer's id → delivery record
 //	dead           letter key → Failures and a crc: the dead letters. Their events
 //	               stay in events
@@ -59,20 +58,15 @@
 //
 // An event is visible if and only if its id is at most state.head. Whatever
 // lies above was left by a batch that a crash cut short; the next writer clears
-// it. In format 2 it may be the end of a group.
+// it. It may be the end of a group.
 //
 // meta "format", valid if and only if it has 8 bytes and begins with "thrd":
 //
 //	magic    4  "thrd"
-//	version  4  FormatFirst to FormatVersion. A larger one is ErrNewerFormat,
+//	version  4  FormatVersion. A larger one is ErrNewerFormat, 1 and 2 are ErrOldFormat,
 //	            whatever follows
 //
-// A file keeps its version for as long as it lives, because an older program may
-// be at work in the same directory: what differs between versions is asked of
-// Tx.format. New files have the newest version, so that init, import, repair,
-// compact and prune make one.
-//
-// meta "series", see package index. Format 2 only
+// meta "series", see package index
 //
 // meta "state", valid if and only if it has 76 bytes and the crc fits:
 //

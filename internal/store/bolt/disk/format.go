@@ -11,29 +11,10 @@ import (
 )
 
 // The format is in the package comment.
-//
-// An event record of format 1 is valid if and only if its crc fits and it has one of these
-// forms:
-//
-//	form        1  1
-//	series      4  series id
-//	created_at  8  milliseconds since 1970; the text is event.AppendTime of it
-//	content     n
-//	crc         4
-//
-//	form        1  2
-//	series      4
-//	created_at     uvarint length, then the text, as it was imported
-//	content     n
-//	crc         4
 const (
-	FormatFirst   = 1
-	FormatVersion = 2
+	FormatVersion = 3 // 1 and 2 were of programs that were never released
 	formatMagic   = "thrd"
 	stateBytes    = 9*8 + 4
-
-	RecordExact    = 1
-	RecordVerbatim = 2
 )
 
 // The keys in bucket meta, and the names of the buckets.
@@ -58,14 +39,16 @@ func EncodeFormat(version uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte(formatMagic), version)
 }
 
-// DecodeFormat reads it; ErrNotDatabase for anything else, ErrNewerFormat.
+// DecodeFormat reads it; ErrNotDatabase for anything else, ErrOldFormat, ErrNewerFormat.
 func DecodeFormat(v []byte) (version uint32, err error) {
 	if len(v) != 8 || string(v[:4]) != formatMagic {
 		return 0, store.ErrNotDatabase
 	}
 	switch version = binary.BigEndian.Uint32(v[4:]); {
-	case version < FormatFirst:
+	case version == 0:
 		return 0, store.ErrNotDatabase
+	case version < FormatVersion:
+		return 0, store.ErrOldFormat
 	case version > FormatVersion:
 		return 0, fmt.Errorf("%w: format %d, this program knows %d", store.ErrNewerFormat, version, FormatVersion)
 	}
@@ -135,53 +118,6 @@ func (t *TimeText) Of(r *Record) string {
 	}
 	t.setMillis(r.At)
 	return t.Text
-}
-
-// RecordBytes is an upper bound of the length of e's record.
-func RecordBytes(e *event.Event) int {
-	return 1 + 4 + max(8, binary.MaxVarintLen64+len(e.CreatedAt)) + len(e.Content) + 4
-}
-
-// AppendRecord appends the event record for key.
-func AppendRecord(b, key []byte, series uint32, at *TimeText, content string) []byte {
-	start := len(b)
-	if at.Exact {
-		b = append(b, RecordExact)
-		b = binary.BigEndian.AppendUint32(b, series)
-		b = binary.BigEndian.AppendUint64(b, uint64(at.Millis))
-	} else {
-		b = append(b, RecordVerbatim)
-		b = binary.BigEndian.AppendUint32(b, series)
-		b = binary.AppendUvarint(b, uint64(len(at.Text)))
-		b = append(b, at.Text...)
-	}
-	b = append(b, content...)
-	return binary.BigEndian.AppendUint32(b, index.Sum(key, b[start:]))
-}
-
-// decodeSingle reads a record of format 1, without its crc, and reports whether it
-// is one.
-func (r *Record) decodeSingle(b []byte) bool {
-	if len(b) < 5 {
-		return false
-	}
-	form := b[0]
-	*r = Record{Series: binary.BigEndian.Uint32(b[1:])}
-	b = b[5:]
-	if form == RecordExact {
-		if len(b) < 8 {
-			return false
-		}
-		r.At, r.Content = int64(binary.BigEndian.Uint64(b)), b[8:]
-	} else {
-		n, w := binary.Uvarint(b)
-		if w <= 0 || n > uint64(len(b)-w) {
-			return false
-		}
-		r.Verbatim, r.Content = b[w:w+int(n):w+int(n)], b[w+int(n):]
-	}
-	r.Size = len(r.Content)
-	return true
 }
 
 // CorruptEvent returns ErrCorrupt for the event, or the group, of that key.

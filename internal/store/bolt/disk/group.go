@@ -10,7 +10,7 @@ import (
 
 // # Groups of events
 //
-// From format 2 on, an entry of bucket events holds several events. A key, the
+// An entry of bucket events holds several events. A key, the
 // header of an element of a leaf, the time and the checksum are some 40 bytes for
 // each event alone, more than most contents need for anything else.
 //
@@ -37,7 +37,7 @@ import (
 //	gap         uvarint: how many ids lie between the event before and this one. The
 //	            first event of a group has none
 //	series      uvarint
-//	created_at  varint: milliseconds since that of the event before in the group
+//	created_at  varint: milliseconds since the time of the event before in the group
 //	            that has milliseconds, or since 1970. Or, when it is not what
 //	            event.AppendTime writes: uvarint length, and the text
 //	content  n  or, when it is in bucket pieces, the crc of it, 4 bytes
@@ -56,7 +56,7 @@ const (
 	SumBytes       = 4
 )
 
-// PairBytes is the length of both values of a pair that fills so many pages.
+// PairBytes is the length of both values of a pair that fills that many pages.
 func PairBytes(pages int) int { return pages*PageBytes - PageHeaderBytes - 2*(elementBytes+8) }
 
 // Record is a decoded event. The slices alias the database's pages.
@@ -70,14 +70,13 @@ type Record struct {
 	Pieces   bool
 }
 
-// Group is an entry of bucket events that is being read. An entry of format 1 is
-// a group of one.
+// Group is an entry of bucket events that is being read.
 type Group struct {
 	Key  []byte
 	Rest []byte // events not read yet
 	Form byte
 	ID   int64 // of the event read last, before the first one its id - 1
-	ms   int64 // its milliseconds, or those of an event before it
+	ms   int64 // its milliseconds, or the milliseconds of an event before it
 	Read int   // events
 }
 
@@ -106,8 +105,6 @@ func beginGroup(key, b []byte) (g Group, err error) {
 	}
 	g = Group{Key: key, Rest: b[1:], Form: b[0], ID: first - 1}
 	switch g.Form {
-	case RecordExact, RecordVerbatim:
-		g.Rest = b
 	case GroupFirst:
 	case GroupSecond:
 		_, w := binary.Uvarint(g.Rest)
@@ -131,14 +128,7 @@ func (g *Group) Next(r *Record) (more bool, err error) {
 	}
 	g.ID++
 	g.Read++
-	var ok bool
-	if g.Form <= RecordVerbatim {
-		ok = r.decodeSingle(g.Rest)
-		g.Rest = nil
-	} else {
-		ok = g.decode(r)
-	}
-	if !ok {
+	if !g.decode(r) {
 		return false, CorruptEvent(g.Key)
 	}
 	return true, nil

@@ -13,11 +13,11 @@ import (
 	"thread/internal/store"
 )
 
-// What bbolt writes at the start of its two meta pages, in the byte order of the
-// host: a page header of 16 bytes, then magic, version and page size, 4 bytes
-// each, 4 of flags, the root bucket's page and sequence, the page of the free
-// list, the number of pages in use and the transaction id, 8 each, and an FNV-64a
-// sum of these 56 bytes.
+// bbolt writes this at the start of its two meta pages, in the byte order of the host.
+// A page header of 16 bytes comes first. Magic, version, page size and flags have 4
+// bytes each. The root bucket's page and sequence, the page of the free list, the number
+// of pages in use and the transaction id have 8 each. An FNV-64a sum of these 56 bytes
+// is last.
 const (
 	BoltMagic       = 0xED0CDAED
 	PageHeaderBytes = 16

@@ -8,7 +8,7 @@ import (
 	"thread/internal/store"
 )
 
-// LogStart says where the thread's part of events*.jsonl begins. Without it nobody
+// LogStart says where the thread's part of events*.jsonl begins. Without it no process
 // could tell a rotated file that is gone from one that never was: an import writes
 // lines of its newest events only.
 //

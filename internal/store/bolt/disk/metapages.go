@@ -3,6 +3,7 @@ package disk
 import (
 	"fmt"
 	"io"
+	"os"
 
 	"thread/internal/store"
 )
@@ -12,12 +13,12 @@ import (
 // whole meta pages, one transaction apart.
 //
 // When one of them is damaged, bbolt uses the other without a word. If the damaged
-// one was the newer, the last change is gone, and nobody is told. Nothing in the
+// one was the newer, the last change is gone, and no process is told. Nothing in the
 // file says which it was: the pages of a change are there before its meta page, and
-// a change that is no push leaves no trace in events.jsonl. But a loss of power
+// a change that is not a push leaves no trace in events.jsonl. But a loss of power
 // does not damage a meta page, because its 80 bytes lie in one sector, and a killed
 // process does not, because it is one write. So a damaged one is damage, and is
-// said to be, by readers and writers alike; Repair goes on from there.
+// said to be, by readers and writers alike; Repair continues from there.
 
 // metaPair is the two meta pages; ok says which of them are valid.
 type metaPair struct {
@@ -85,10 +86,42 @@ func (metas *metaPair) Fault() error {
 	return fmt.Errorf("%w: the meta pages are of the transactions %d and %d, the last change may be lost", store.ErrCorrupt, a, b)
 }
 
-// Committed returns the id of the newest transaction in the file, 0 if that
-// cannot be read.
+// NewestMeta returns the newest meta page as it is in the file, without its unused rest.
+// When one of the two cannot be read it returns ErrCorrupt: that may be the newest.
+func NewestMeta(f io.ReaderAt) (page [PageHeaderBytes + MetaBytes]byte, err error) {
+	page, _, err = newestMeta(f)
+	return page, err
+}
+
+// RewriteNewestMeta writes the newest meta page over itself.
+func RewriteNewestMeta(f *os.File) error {
+	page, at, err := newestMeta(f)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(page[:], at)
+	return err
+}
+
+// newestMeta returns the newest meta page and its offset.
+func newestMeta(f io.ReaderAt) (page [PageHeaderBytes + MetaBytes]byte, at int64, err error) {
+	metas := ReadMetas(f)
+	if err := metas.Fault(); err != nil {
+		return page, 0, err
+	}
+	if metas.Metas[1].Txid > metas.Metas[0].Txid {
+		at = int64(metas.Metas[0].PageSize)
+	}
+	_, err = f.ReadAt(page[:], at)
+	return page, at, err
+}
+
+// Committed returns the id of the newest transaction in the file, 0 if a meta page cannot
+// be read: that may be the newest.
 func Committed(f io.ReaderAt) (txid uint64) {
 	metas := ReadMetas(f)
-	m, _ := metas.newest()
-	return m.Txid
+	if metas.Fault() != nil {
+		return 0
+	}
+	return max(metas.Metas[0].Txid, metas.Metas[1].Txid)
 }

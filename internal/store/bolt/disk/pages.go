@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sort"
 )
 
 // This file reads bbolt's pages without bbolt, for check and repair: bbolt maps
@@ -126,12 +127,12 @@ type TreeWalk struct {
 	Used  map[uint64]bool // pages seen, by id
 	Fault func(place, what string)
 
-	// A walk in slices goes on behind the key after, and stops behind a leaf page
+	// A walk in slices continues behind the key after, and stops behind a leaf page
 	// after which enough says so.
 	After   []byte
 	Enough  func() bool
 	Stopped bool
-	Seen    func(g *Page) // told of every page; nil: nobody
+	Seen    func(g *Page) // told of every page; nil: none
 }
 
 // Faultf tells of a fault of a page, in a bucket if that is known.
@@ -188,8 +189,8 @@ func (w *TreeWalk) elements(g *Page, bucket string, depth int, low []byte, last 
 			w.Faultf(g.ID, bucket, "%v", err)
 			continue
 		}
-		// The keys of a page rise from low on, those of the pages one after the other
-		// from last on: where a walk was resumed, that is the key that it goes on behind.
+		// The keys of a page rise from low on, the keys of the pages one after the other
+		// from last on: where a walk was resumed, that is the key that it continues behind.
 		passed := w.passed(g, i, &e)
 		if string(e.Key) < string(low) || i > 0 && string(e.Key) == string(low) || !passed && *last != nil && string(e.Key) <= string(*last) && (w.After == nil || string(e.Key) > string(w.After)) {
 			w.Faultf(g.ID, bucket, "element %d is out of order", i)
@@ -246,7 +247,7 @@ func (w *TreeWalk) Bucket(name string, head []byte, fn func(e *Element)) {
 }
 
 // BucketRoot returns the root page of the bucket whose value is head, 0 when it has
-// none of its own.
+// no separate one.
 func BucketRoot(head []byte) uint64 {
 	if len(head) < BucketHeadBytes {
 		return 0
@@ -262,6 +263,46 @@ func InlinePage(head []byte) (*Page, bool) {
 	g := &Page{data: head[BucketHeadBytes:]}
 	g.Flags, g.Count = binary.NativeEndian.Uint16(g.data[8:]), int(binary.NativeEndian.Uint16(g.data[10:]))
 	return g, g.Flags == PageLeaf && PageHeaderBytes+g.Count*elementBytes <= len(g.data)
+}
+
+// EmptyBucket returns the value of a bucket without entries.
+func EmptyBucket() []byte {
+	head := make([]byte, BucketHeadBytes+PageHeaderBytes)
+	binary.NativeEndian.PutUint16(head[BucketHeadBytes+8:], PageLeaf)
+	return head
+}
+
+// Get returns the value of a key in the bucket whose value is head, nil where there is
+// none, or where the pages on the way to it cannot be read.
+func (p *PageFile) Get(head, key []byte) []byte {
+	g, ok := InlinePage(head)
+	if root := BucketRoot(head); root != 0 {
+		var err error
+		g, err = p.Read(root)
+		ok = err == nil
+	}
+	for depth := 0; ok && depth <= MaxTreeDepth; depth++ {
+		i := sort.Search(g.Count, func(i int) bool {
+			e, err := g.Element(i)
+			return err == nil && string(e.Key) > string(key)
+		})
+		if i == 0 {
+			return nil
+		}
+		e, err := g.Element(i - 1)
+		if err != nil {
+			return nil
+		}
+		switch {
+		case g.Flags == PageLeaf && !e.Bucket && string(e.Key) == string(key):
+			return e.Value
+		case g.Flags != PageBranch:
+			return nil
+		}
+		g, err = p.Read(e.Child)
+		ok = err == nil
+	}
+	return nil
 }
 
 // Free visits the pages of the free list and marks them as used. It calls each, if

@@ -10,8 +10,8 @@ import (
 // # Large contents
 //
 // From format 2 on, a content of more than largeBytes is kept in pieces in a
-// bucket of its own. bbolt writes a leaf page as a whole, and keeps up to four
-// values on one whatever their size: beside large contents every push would write
+// separate bucket. bbolt writes a leaf page as a whole, and keeps up to four
+// values on one whatever their size: next to large contents every push would write
 // them again.
 //
 //	pieces  key: the event's id, 8 bytes; the number of the piece from 0, 4 bytes;
@@ -34,7 +34,7 @@ const (
 	PieceBytes    = (piecePages*PageBytes-PageHeaderBytes)/2 - elementBytes - PieceKeyBytes
 )
 
-// NextSum is the checksum of a content up to a piece with this crc: that of the
+// NextSum is the checksum of a content up to a piece with this crc: the sum of the
 // crcs before it and this one. So no byte is summed twice.
 func NextSum(sum, crc uint32) uint32 {
 	var b [8]byte

@@ -55,7 +55,7 @@ func Main(m *testing.M, p Program) {
 	os.Exit(p.Run(strings.Split(args, "\n"), os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Command is a process of its own that takes, and stops at the place that killAt counts
+// Command is a separate process that takes, and stops at the place that killAt counts
 // from 1.
 func Command(killAt int, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
@@ -71,7 +71,7 @@ func Run(p Program, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// NewThread makes a thread whose handlers nobody starts.
+// NewThread makes a thread whose handlers are not started.
 func NewThread(t *testing.T) *engine.Thread {
 	t.Helper()
 	t.Setenv("THREAD_DISPATCH", "none")
@@ -82,7 +82,7 @@ func NewThread(t *testing.T) *engine.Thread {
 	return th
 }
 
-// Records are those of the outbox.
+// Records are the records of the outbox.
 func Records(t *testing.T, th *engine.Thread) (list []outbox.Record) {
 	t.Helper()
 	err := th.View(context.Background(), func(tx *engine.Tx) (err error) {
@@ -95,7 +95,7 @@ func Records(t *testing.T, th *engine.Thread) (list []outbox.Record) {
 	return list
 }
 
-// EventIDs are those of the records, in their order.
+// EventIDs are the ids of the records, in their order.
 func EventIDs(t *testing.T, th *engine.Thread) (list []string) {
 	t.Helper()
 	for _, r := range Records(t, th) {
@@ -156,7 +156,7 @@ func Killed(t *testing.T, p Program, newDatabase func(t *testing.T, rows int) Da
 	}
 }
 
-// Finished runs a take that goes on after what has happened, and one more.
+// Finished runs a take that continues after what has happened, and one more.
 func Finished(t *testing.T, p Program, th *engine.Thread, db Database, args []string, what string, rows int) {
 	t.Helper()
 	if code, out, errs := Run(p, args...); code != 0 {

@@ -1,0 +1,286 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/internal/address"
+	"thread/internal/command"
+	"thread/internal/store"
+	"thread/lock"
+)
+
+// A history of a thread on a server is a separate thread there, next to the thread. Any
+// number of hosts write it, so that its runs beat in the store, by the clock of the server. A
+// run without a beat for three intervals is recovered by any host. Its worker has ended the
+// command after two intervals without an answer, and the fence of each write, which is the
+// attempt in the row of the run, refuses what it stores later.
+//
+// A host keeps the locks of supervised runs in its own place. They serve to end what a
+// worker that was killed has left on this host.
+
+// openServer is Open for a URL.
+func openServer(ctx context.Context, url string, opts []Option) (*History, error) {
+	h := &History{parent: url, now: time.Now}
+	for _, o := range opts {
+		o(h)
+	}
+	of, err := address.Open(url, h.engine...)
+	if err != nil {
+		return nil, err
+	}
+	h.of, h.dir = of, filepath.Join(of.Dir(), Dir)
+	t, err := h.thread(false)
+	if err == nil && t == nil { // is there a thread at all?
+		err = of.View(ctx, func(*engine.Tx) error { return nil })
+	}
+	if err == nil && !h.leaveRuns {
+		_, _ = h.TakeRuns(ctx) // what cannot be taken now waits
+		if t != nil {
+			_ = h.retainLater(ctx) // what cannot be dropped waits
+		}
+	}
+	if err != nil {
+		_ = h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// threadOnServer is thread for a URL, with h.mu held.
+func (h *History) threadOnServer(create bool) (*engine.Thread, error) {
+	ctx := context.Background()
+	url, err := address.History(h.parent)
+	if err != nil {
+		return nil, err
+	}
+	t, err := address.Open(url, h.engine...)
+	if err != nil {
+		return nil, err
+	}
+	if create {
+		err = address.Init(ctx, url)
+		if errors.Is(err, engine.ErrExists) {
+			err = nil
+		}
+	} else {
+		err = t.View(ctx, func(*engine.Tx) error { return nil })
+	}
+	if err != nil {
+		_ = t.Close()
+	}
+	if !create && errors.Is(err, engine.ErrNotThread) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.t, h.reads = t, t.WithoutRelease()
+	return t, nil
+}
+
+// wants returns ctx for a transaction that will ask for these rows.
+func (h *History) wants(ctx context.Context, rows ...[]byte) context.Context {
+	if h.of == nil {
+		return ctx
+	}
+	return store.Wanted{Table: tableRows, Keys: append(rows, rowKey(Workspace, ""))}.With(ctx)
+}
+
+// parentThread returns the thread whose history this is, and what to call at the end.
+func (h *History) parentThread() (*engine.Thread, func(), error) {
+	if h.of != nil {
+		return h.of, func() {}, nil
+	}
+	t, err := engine.Open(h.parent, h.engine...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, func() { _ = t.Close() }, nil
+}
+
+// local returns the directory on this host that has the logs of the thread.
+func (h *History) local() string {
+	if h.of != nil {
+		return h.of.Dir()
+	}
+	return h.parent
+}
+
+// beating returns the store of beats, nil where there is no history yet.
+func (h *History) beating() (store.Beating, error) {
+	t, err := h.thread(false)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	return t.Store().(store.Beating), nil
+}
+
+func (h *History) beatOnServer(ctx context.Context, run string) error {
+	b, err := h.beating()
+	if err != nil || b == nil {
+		return err
+	}
+	return b.Beat(ctx, run)
+}
+
+// stopBeatTime bounds the wait of a run that has ended for a server that does not answer.
+const stopBeatTime = 5 * time.Second
+
+func (h *History) stopBeat(run string) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopBeatTime)
+	defer cancel()
+	if b, err := h.beating(); err == nil && b != nil {
+		_ = b.StopBeat(ctx, run) // a row that stays is of no harm
+	}
+}
+
+// silence returns how long ago a run beat last, and whether that is known.
+func (tx *Tx) silence(run string) (d time.Duration, known bool) {
+	if tx.beats == nil {
+		if b, err := tx.h.beating(); err == nil && b != nil {
+			tx.beats, _ = b.Beats(tx.ctx) // nil with an error
+		}
+	}
+	d, known = tx.beats[run]
+	return d, known
+}
+
+// beatOnServer is beatOf for a thread on a server.
+func (tx *Tx) beatOnServer(run string) time.Time {
+	d, known := tx.silence(run)
+	if !known {
+		return time.Time{}
+	}
+	return tx.now.Add(-d).Truncate(time.Millisecond)
+}
+
+// judgeOnServer is judge for a thread on a server. The row has the time of the latest beat, or
+// the time of the start.
+func (tx *Tx) judgeOnServer(run *RunRow, staleAfter time.Duration) (v vitality, silent time.Duration) {
+	silent = max(0, tx.now.Sub(run.HeartbeatAt))
+	path := tx.h.beatPath(run.ID)
+	switch {
+	case run.Supervised && diedHere(path, run.Attempt) && leftHere(path):
+		return left, silent
+	case run.Supervised && diedHere(path, run.Attempt):
+		return dead, silent
+	case silent <= staleAfter, tx.beats == nil: // they could not be read
+		return alive, silent
+	}
+	return dead, silent
+}
+
+// noteAttempt writes the attempt of a supervised run into the lock file of its worker. The
+// worker is known to be gone when this host has the file of the present attempt and nothing
+// has its lock.
+func (r *Run) noteAttempt() {
+	if r.lock == nil || r.h.of == nil {
+		return
+	}
+	text := fmt.Sprintf("%d\n", r.attempt)
+	_, err := r.lock.File().WriteAt([]byte(text), 0)
+	_ = errors.Join(err, r.lock.File().Truncate(int64(len(text)))) // without it, the beats decide
+}
+
+// diedHere reports whether the worker of that attempt was a process of this host, and is gone.
+func diedHere(path string, attempt int64) bool {
+	text, err := lock.ReadFile(path)
+	return err == nil && string(text) == fmt.Sprintf("%d\n", attempt) && ask(path) == nil
+}
+
+// leftHere reports whether a worker on this host was killed and its command runs, by the path
+// of the worker's lock.
+func leftHere(path string) bool {
+	return ask(path) == nil && errors.Is(ask(treeOf(path)), lock.ErrHeld)
+}
+
+// endLocal ends what workers that were killed on this host have left: another host may have
+// taken their runs.
+func (h *History) endLocal(ctx context.Context) {
+	dir := filepath.Dir(h.beatPath(""))
+	entries, _ := os.ReadDir(dir) // without it, nothing is left
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), treeEnd)
+		if path := filepath.Join(dir, name); ok && leftHere(path) {
+			_, _ = endLeftAt(ctx, path, &command.Left{Trees: []string{treeOf(path)}}) // it is tried again
+		}
+	}
+}
+
+// lookEvery is how often at most a worker looks whether its run is to be cancelled: every
+// write of the history wakes all workers.
+const lookEvery = time.Second
+
+// beatServer is the loop of Beat for a thread on a server.
+func (r *Run) beatServer(ctx context.Context, every time.Duration, cancel context.CancelCauseFunc) {
+	t, err := r.h.thread(true)
+	if err != nil {
+		cancel(err)
+		return
+	}
+	w, err := t.Watch()
+	if err != nil {
+		cancel(err)
+		return
+	}
+	defer w.Close()
+	for beaten := time.Now(); ; {
+		began := time.Now()
+		limited, stop := context.WithDeadlineCause(ctx, beaten.Add(2*every), ErrCutOff)
+		err := r.BeatOnce(limited)
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			beaten = began
+		case errors.Is(err, ErrCancelled), errors.Is(err, ErrRecovered), errors.Is(err, ErrEnded), errors.Is(err, ErrNotFound):
+			cancel(err)
+			return
+		case time.Since(beaten) >= 2*every:
+			cancel(ErrCutOff)
+			return
+		}
+		if pause(ctx, min(every/2, lookEvery)) != nil || w.Wait(ctx, began.Add(every)) != nil {
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// followOnServer is followHandlerRuns for a thread on a server.
+func (h *History) followOnServer(ctx context.Context, q HandlerQuery, yield func(RunRow) bool) error {
+	t, err := h.thread(true)
+	if err != nil {
+		return err
+	}
+	w, err := t.Watch() // before the first look: nothing falls between
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	after, err := h.Head(ctx)
+	for err == nil {
+		if after, err = h.endedHandlers(ctx, q, after, yield); err == nil {
+			err = w.Wait(ctx, time.Time{})
+		}
+	}
+	return err
+}

@@ -1,0 +1,65 @@
+package page
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// keptChanges is how many changes the page of changes shows.
+const keptChanges = 100
+
+// Change is an action on the pages.
+type Change struct {
+	Number int64     `json:"number"`
+	At     time.Time `json:"at"`
+	From   string    `json:"from"` // the address of the browser
+	Do     string    `json:"action"`
+	Thread string    `json:"thread"`
+	What   string    `json:"about"`
+	Result string    `json:"result"`
+	Failed bool      `json:"failed"`
+}
+
+// Changes are the last of them, the newest first.
+type Changes struct {
+	Changes []Change `json:"changes"`
+}
+
+// changes remembers the last ones.
+type changes struct {
+	mu   sync.Mutex
+	last []Change // the oldest first
+	n    int64
+}
+
+// note remembers a change, and has it written to the log.
+func (p *Page) note(q *http.Request, t Thread, do, what, result string, err error) {
+	c := Change{At: time.Now(), From: q.RemoteAddr, Do: do, What: what, Result: result, Failed: err != nil}
+	if err != nil {
+		c.Result = err.Error()
+	}
+	if t != nil {
+		c.Thread = t.Dir()
+	}
+	p.made.mu.Lock()
+	p.made.n++
+	c.Number = p.made.n
+	if p.made.last = append(p.made.last, c); len(p.made.last) > keptChanges {
+		p.made.last = p.made.last[1:]
+	}
+	p.made.mu.Unlock()
+	if p.opts.Audit != nil {
+		p.opts.Audit(c)
+	}
+}
+
+// audit is the page of changes.
+func (p *Page) audit(*http.Request) (any, error) {
+	p.made.mu.Lock()
+	defer p.made.mu.Unlock()
+	list := slices.Clone(p.made.last)
+	slices.Reverse(list)
+	return Changes{append([]Change{}, list...)}, nil
+}

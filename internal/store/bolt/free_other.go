@@ -1,7 +1,0 @@
-//go:build !unix
-
-package bolt
-
-import "os"
-
-func freeSlowly(*os.File, string) {}

@@ -1,0 +1,358 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+
+	"thread/index"
+	"thread/internal/durable"
+	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+	"thread/internal/store/bolt/journal"
+	"thread/lock"
+)
+
+// # A commit is one record of the journal
+//
+//	push ──> Tx ──> overlay ──> events.journal   one page, one sync
+//	                  │ 64 slots, or too long
+//	                  └──────> events.db         the pages of all of them, two syncs
+//
+// A write transaction reads events.db through the overlay and writes to the overlay. Its
+// commit appends the changes to events.journal. Where they do not fit, it folds: one
+// transaction of bbolt takes the whole overlay, and gives the database a new epoch and
+// salt, which leave the records of the journal to an earlier base.
+//
+// The mark in run/.synced vouches for the last record, too. Without it, a writer writes
+// the last record again and syncs it before it appends.
+
+// JournalName is the name of the journal in a thread directory.
+const JournalName = "events.journal"
+
+// baseOf returns what the journal's records continue in a database.
+func baseOf(b *bbolt.Tx) (disk.Base, error) {
+	meta, err := index.OpenBucket(b, nil, disk.BucketMeta)
+	if meta == nil || err != nil {
+		return disk.Base{}, err
+	}
+	return baseIn(meta)
+}
+
+func baseIn(meta *index.Bucket) (disk.Base, error) {
+	v, err := index.Get(meta, disk.KeyJournal)
+	if err != nil {
+		return disk.Base{}, err
+	}
+	return disk.DecodeBase(v)
+}
+
+func newBase(epoch uint64, used bool) disk.Base {
+	return disk.Base{Epoch: epoch, Salt: rand.Uint64(), Used: used}
+}
+
+// Journal is events.journal as far as it was read. The lock of events.db is held.
+type Journal struct {
+	journal *journal.File // nil until it is needed
+	over    *index.Overlay
+	base    disk.Base
+	check   func(os.FileInfo) error // of the file, before it is used; nil: none
+}
+
+// overlay returns the changes that the journal has for the database, nil where it was
+// never used.
+func (db *database) overlay(b *bbolt.Tx) (*index.Overlay, error) {
+	if err := index.CheckTree(index.Root(b)); err != nil { // before the first small bucket is read
+		return nil, err
+	}
+	meta, err := index.OpenBucket(b, nil, disk.BucketMeta)
+	if meta == nil || err != nil {
+		return nil, err
+	}
+	format, err := index.Get(meta, disk.KeyFormat)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := disk.DecodeFormat(format); err != nil {
+		return nil, err // a later format may have another journal
+	}
+	base, err := baseIn(meta)
+	if err != nil {
+		return nil, err
+	}
+	flag := os.O_RDWR
+	if b.DB().IsReadOnly() {
+		flag = os.O_RDONLY
+	}
+	return db.read(db.journalPath(), flag, base, false, index.Stored(b))
+}
+
+// read continues to read the journal at path, of that base.
+func (j *Journal) read(path string, flag int, base disk.Base, all bool, stored func(name, key []byte) ([]byte, error)) (*index.Overlay, error) {
+	if !base.Used {
+		j.over, j.base = nil, base
+		return nil, nil
+	}
+	if j.journal == nil {
+		if err := j.open(path, flag); err != nil {
+			return nil, err
+		}
+	}
+	if j.over == nil || j.base != base {
+		j.rebase(base)
+	} else if there, more := j.journal.Look(); !there {
+		j.rebase(base) // an older copy was put in its place
+	} else if !more && flag == os.O_RDONLY && !all {
+		return j.over, nil
+	}
+	err := j.journal.Read(all, func(changes []byte) error { return j.over.Apply(changes, stored) })
+	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrOlder) {
+		err = fmt.Errorf("%w: %s: %w", store.ErrCorrupt, JournalName, err)
+	}
+	return j.over, err
+}
+
+func (j *Journal) rebase(base disk.Base) {
+	j.over, j.base = new(index.Overlay), base
+	j.journal.Rebase(journal.Base{Epoch: base.Epoch, Salt: base.Salt})
+}
+
+func (j *Journal) open(path string, flag int) error {
+	f, err := os.OpenFile(path, flag|OpenNoFollow|OpenNoWait, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		dir := filepath.Dir(path)
+		if _, err := os.Lstat(filepath.Join(dir, DatabaseName)); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%w: %s", store.ErrNotThread, dir)
+		}
+		return fmt.Errorf("%w: %s is missing, which may hold the newest events", store.ErrCorrupt, JournalName)
+	}
+	if err != nil {
+		return err
+	}
+	if err := j.usable(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	j.journal = journal.New(f, journal.Base{})
+	return nil
+}
+
+func (j *Journal) usable(f *os.File) error {
+	if err := lock.Usable(f); err != nil || j.check == nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return j.check(info)
+}
+
+// Read reads the whole journal of t for a database that is read without bbolt. Record is
+// its journal record, nil for none, and stored returns its values. What could be read is
+// returned with an error, too.
+func (j *Journal) Read(t *Store, record []byte, stored func(name, key []byte) ([]byte, error)) ([]index.Changed, error) {
+	base, err := disk.DecodeBase(record)
+	if err != nil {
+		return nil, err
+	}
+	over, err := j.read(t.Path(JournalName), os.O_RDONLY, base, true, stored)
+	if j.over != nil {
+		over = j.over
+	}
+	if over == nil {
+		return nil, err
+	}
+	return over.Changed(), err
+}
+
+// Sound returns the changes of all sound records of a journal that Read has found damaged.
+// A value may be put together of parts that do not belong together: its sum says so.
+func (j *Journal) Sound(stored func(name, key []byte) ([]byte, error)) []index.Changed {
+	if j.journal == nil {
+		return nil
+	}
+	over := new(index.Overlay)
+	journal.Sound(j.journal.File(), func(changes []byte) { _ = over.Apply(changes, stored) })
+	return over.Changed()
+}
+
+// Close closes the file.
+func (j *Journal) Close() {
+	if j.journal != nil {
+		j.journal.Close()
+		j.journal = nil
+	}
+}
+
+func (db *database) journalPath() string {
+	return filepath.Join(filepath.Dir(db.Path()), JournalName)
+}
+
+// makeJournal makes the file before the first commit that needs it.
+func (db *database) makeJournal() error {
+	f, err := lock.Create(db.journalPath(), os.O_RDWR|OpenNoFollow|OpenNoWait)
+	if err != nil {
+		return err
+	}
+	if err := db.fill(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	db.journal = journal.New(f, journal.Base{})
+	return nil
+}
+
+// fill makes f an empty journal, durably.
+func (db *database) fill(f *os.File) error {
+	if err := lock.Usable(f); err != nil {
+		return err
+	}
+	if err := db.likeDatabase(f); err != nil {
+		return err
+	}
+	if err := journal.Make(f); err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), durable.SyncDir(filepath.Dir(db.Path())))
+}
+
+// likeDatabase gives a journal the owner, the group and the mode of events.db: any account
+// that may write the one may write the other.
+func (db *database) likeDatabase(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	of, err := db.file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > 0 && foreign(f, of) {
+		return fmt.Errorf("%w: %s is another account's file", store.ErrOwner, JournalName)
+	}
+	return keepOwner(f, of)
+}
+
+// nextBase puts the base of the commit of b into it.
+func (db *database) nextBase(b *bbolt.Tx) (next disk.Base, err error) {
+	base, err := baseOf(b)
+	if err != nil {
+		return next, err
+	}
+	if db.journal == nil {
+		if err := db.makeJournal(); err != nil {
+			return next, err
+		}
+	}
+	epoch := base.Epoch
+	if !base.Used { // a copy, in the place of what was written for longer
+		epoch = max(epoch, journal.Epoch(db.journal.File()))
+	}
+	next = newBase(epoch+1, true)
+	return next, b.Bucket(disk.BucketMeta).Put(disk.KeyJournal, next.Encode())
+}
+
+// beginWrite begins a write transaction. One that is direct writes to events.db, and
+// folds the journal.
+func (t *Store) beginWrite(db *database, direct bool) (*Tx, error) {
+	b, err := db.Begin(false)
+	if err != nil {
+		return nil, err
+	}
+	over, err := db.overlay(b)
+	if err != nil || over == nil || direct {
+		if err := errors.Join(b.Rollback(), err); err != nil {
+			return nil, err
+		}
+		return t.beginFold(db)
+	}
+	over.SetWritable(true)
+	return rolledBack(newTx(t, b, over))(b)
+}
+
+// beginFold begins a write transaction on events.db with the overlay folded.
+func (t *Store) beginFold(db *database) (*Tx, error) {
+	b, err := db.Begin(true)
+	if err != nil {
+		return nil, err
+	}
+	if db.over != nil {
+		if err := db.over.Fold(b, fillOf); err != nil {
+			return nil, errors.Join(err, b.Rollback())
+		}
+	}
+	tx, err := newTx(t, b, nil)
+	if err != nil {
+		return rolledBack(nil, err)(b)
+	}
+	if !db.over.Empty() {
+		tx.dict().SetWritten()
+	}
+	return tx, nil
+}
+
+// rolledBack ends the transaction of bbolt if there is an error.
+func rolledBack(tx *Tx, err error) func(b *bbolt.Tx) (*Tx, error) {
+	return func(b *bbolt.Tx) (*Tx, error) {
+		if err != nil {
+			_ = b.Rollback()
+		}
+		return tx, err
+	}
+}
+
+// fillOf returns how full the pages of a table are left.
+func fillOf(name []byte) float64 {
+	switch t := store.Table(name); t {
+	case store.Events, store.Columns, store.SeriesByID, store.TypeBlocks, store.Pieces:
+		return 1
+	default:
+		if !store.Reserved(t) {
+			return fillOthers
+		}
+		return bbolt.DefaultFillPercent
+	}
+}
+
+// journalled commits what the transaction has written to the overlay.
+func (tx *Tx) journalled(db *database) error {
+	changes := tx.over.Changes()
+	if len(changes) == 0 {
+		tx.over.SetWritable(false)
+		return nil
+	}
+	if !db.journal.Room(len(changes)) {
+		return tx.fold(db)
+	}
+	db.synced, db.marked = false, false
+	written, err := db.journal.Append(changes)
+	if err != nil && written {
+		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+	}
+	if err != nil {
+		return err
+	}
+	db.synced = true
+	tx.over.Settled()
+	return nil
+}
+
+// fold commits the overlay, with what the transaction has written to it, in events.db.
+func (tx *Tx) fold(db *database) error {
+	// The map of the file cannot grow while it is read.
+	if err := tx.b.Rollback(); err != nil {
+		return err
+	}
+	b, err := db.Begin(true)
+	if err != nil {
+		return err
+	}
+	defer b.Rollback()
+	if err := tx.over.Fold(b, fillOf); err != nil {
+		return err
+	}
+	return commitPages(db, b, true)
+}

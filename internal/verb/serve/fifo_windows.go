@@ -1,5 +1,0 @@
-package serve
-
-import "errors"
-
-func mkfifo(string) error { return errors.ErrUnsupported }

@@ -1,0 +1,256 @@
+//go:build !windows
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// web is a thread serve with HTTP, as a client sees it.
+type web struct {
+	t      *testing.T
+	client *http.Client
+	cmd    *exec.Cmd
+}
+
+// serveWeb starts thread-net serve at a unix socket.
+func serveWeb(t *testing.T, h *host, args ...string) *web {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	cmd := h.command(append([]string{"serve", "--ui", "--listen", "unix:" + socket}, args...)...)
+	cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+t.TempDir()) // as on another host
+	r, out := io.Pipe()
+	cmd.Stderr, cmd.Stdout = out, out
+	h.start(cmd)
+	ready := make(chan struct{})
+	go func() {
+		for s := bufio.NewScanner(r); s.Scan(); {
+			if strings.Contains(s.Text(), "msg=serving ") {
+				close(ready)
+			}
+			if os.Getenv("THREAD_TEST_LOG") != "" {
+				t.Log(s.Text())
+			}
+		}
+	}()
+	select {
+	case <-ready:
+	case <-time.After(patience):
+		t.Fatal("it does not serve")
+	}
+	return &web{cmd: cmd, t: t, client: &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}}
+}
+
+// ask returns the answer to a request, "" for another status.
+func (w *web) ask(method, path, body string) string {
+	w.t.Helper()
+	q, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/json")
+	a, err := w.client.Do(q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if a.StatusCode/100 != 2 {
+		w.t.Logf("%s %s: %s %s", method, path, a.Status, text)
+		return ""
+	}
+	return string(text)
+}
+
+// await asks until all words are in the answer.
+func (w *web) await(path string, words ...string) string {
+	w.t.Helper()
+	text := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		text = w.ask("GET", path, "")
+		found := text != ""
+		for _, word := range words {
+			found = found && strings.Contains(text, word)
+		}
+		if found {
+			return text
+		}
+	}
+	w.t.Fatalf("%s has not %q:\n%s", path, words, text)
+	return ""
+}
+
+// TestServeWeb: one process serves a thread in PostgreSQL and a directory, with the pages, the
+// requests of programs, metrics and steering, as for a directory.
+func TestServeWeb(t *testing.T) {
+	h := newFleet(t)
+	dir := filepath.Join(t.TempDir(), "near")
+	h.run("init", dir)
+	const handler = `echo streaming >$THREAD_STATE; read line <$THREAD_MESSAGES; echo "said $line"; thread-net consume -- true`
+	for _, thread := range []string{h.url, dir} {
+		h.run("subscribe", "--thread", thread, "--consumer", "chat", "--handler", handler)
+	}
+	w := serveWeb(t, h, "--thread", h.url, "--thread", dir, "--lane", "main=3")
+	for _, name := range []string{"fleet", "near"} {
+		if text := w.ask("POST", "/threads/"+name+"/events", `{"source":"s","type":"t","content":"hello"}`); !strings.Contains(text, `"ids":[1]`) {
+			t.Fatalf("%s: push: %s", name, text)
+		}
+		w.await("/threads/"+name+"/runs.json", `"state":"running"`, `"activity":"streaming"`, `"lane":"main"`)
+		w.await("/threads/"+name+"/events", "hello")
+		w.await("/threads/"+name+"/info", "chat")
+		w.await("/", ">"+name+"<")
+		h.run("send", "--thread", map[string]string{"fleet": h.url, "near": dir}[name], "--consumer", "chat", "go")
+		w.await("/threads/"+name+"/runs.json", `"active":[]`, `"status":"completed"`)
+		w.await("/threads/"+name+"/overview.json", `"pending_count":0`)
+	}
+	metrics := w.await("/metrics", `thread_served_threads 2`, `thread_lane_limit{lane="main"} 3`, `consumer="chat",thread="`+dir+`"`, `consumer="chat",thread="postgres://`)
+	if secret := os.Getenv("PGPASSWORD"); secret != "" && strings.Contains(metrics, secret) {
+		t.Error("the metrics have the password")
+	}
+}
+
+// TestSteer: what steers a handler reaches the host that runs it, and all hosts answer for what
+// they run.
+func TestSteer(t *testing.T) {
+	h := newFleet(t)
+	dir := t.TempDir()
+	refused := func(words string, args ...string) {
+		t.Helper()
+		out, err := h.command(args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), words) {
+			t.Errorf("thread %q: %v: %s", args, err, out)
+		}
+	}
+	refused("no thread serve runs for postgres://", "send", "--consumer", "chat", "go")
+	refused("no thread serve runs for postgres://", "lanes")
+	if got := h.run("abort", "--all") + h.run("wait", "--all"); got != "Aborted: 0\n" {
+		t.Errorf("without a host: %q", got)
+	}
+	h.run("subscribe", "--consumer", "chat", "--handler", `echo streaming >$THREAD_STATE; read line <$THREAD_MESSAGES; echo "$line" >>`+filepath.Join(dir, "said")+`; thread-net consume -- true`)
+	h.run("subscribe", "--consumer", "long", "--lane", "slow", "--handler", "echo >>"+filepath.Join(dir, "begun")+"; sleep 600")
+	for range 2 {
+		serveWeb(t, h, "--thread", h.url, "--lane", "main=3")
+	}
+	if lanes := h.run("lanes"); !strings.HasPrefix(lanes, "main\t0\t6\t0\t-\n") && !strings.Contains(lanes, "main 0 6 0 -") {
+		t.Errorf("the lanes are\n%s", lanes)
+	}
+	refused("no_active_run: the handler of 'chat' does not run", "send", "--consumer", "chat", "go")
+	h.push(1)
+	awaitLong(filepath.Join(dir, "begun"), 1)
+	for deadline := time.Now().Add(patience); strings.Count(h.run("runs"), "running") < 2 || !strings.Contains(h.run("runs"), "streaming"); {
+		if time.Now().After(deadline) {
+			t.Fatalf("the runs are\n%s", h.run("runs"))
+		}
+	}
+	h.run("send", "--consumer", "chat", "go on")
+	awaitLong(filepath.Join(dir, "said"), 1)
+	if data, _ := os.ReadFile(filepath.Join(dir, "said")); string(data) != "\"go on\"\n" {
+		t.Errorf("the handler has read %q", data)
+	}
+	h.run("wait", "--consumer", "chat", "--timeout", "1m")
+	refused("still runs", "wait", "--consumer", "long", "--timeout", "100ms")
+	h.run("abort", "--consumer", "long")
+	for deadline := time.Now().Add(patience); !strings.Contains(h.run("runs"), "waiting"); {
+		if time.Now().After(deadline) {
+			t.Fatalf("the runs are\n%s", h.run("runs"))
+		}
+	}
+	if h.exec("SELECT 1 FROM turns WHERE consumer >= '\\xfe' AND (consumer < '\\xfe682f' OR consumer >= '\\xfe6830')") != 0 {
+		t.Error("requests are left")
+	}
+}
+
+// TestStory: a bot answers in a session on two hosts. One is killed in a run; the other answers, once
+// each, and its pages show the runs of both.
+func TestStory(t *testing.T) {
+	h := newFleet(t)
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	h.run("session", "start", "--id", "talk", "--subject", "user:7")
+	h.run("subscribe", "--consumer", "bot", "--handler", `cd `+dir+`
+echo $PPID $$ >>begun
+thread-net run step --type thinking >>/dev/null
+while test -e block; do sleep 0.05; done
+thread-net consume --content-only -- sh -c 'thread-net message add --session talk --role assistant --content "answer to $(cat)"'`)
+	hosts := []*web{serveWeb(t, h, "--thread", h.url), serveWeb(t, h, "--thread", h.url)}
+	ask := func(text string, runs int) {
+		t.Helper()
+		h.run("message", "add", "--session", "talk", "--role", "user", "--content", text)
+		h.run("push", "--source", "user:7", "--type", "message", "--content", text)
+		awaitLong(in("begun"), runs)
+	}
+	answered := func(want string) {
+		t.Helper()
+		text := ""
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			var list []struct{ Content string }
+			if err := json.Unmarshal([]byte(h.run("message", "list", "--session", "talk", "--json")), &list); err != nil {
+				t.Fatal(err)
+			}
+			text = ""
+			for _, m := range list {
+				text += m.Content + "\n"
+			}
+			if text == want {
+				return
+			}
+		}
+		t.Fatalf("the messages are\n%s", text)
+	}
+	ask("one", 1)
+	answered("one\nanswer to one\n")
+	if err := os.WriteFile(in("block"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask("two", 2)
+	hosts[0].await("/threads/fleet/runs.json", `"status":"running"`)
+	data, err := os.ReadFile(in("begun"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parent, group int
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	if _, err := fmt.Sscan(lines[len(lines)-1], &parent, &group); err != nil {
+		t.Fatal(err)
+	}
+	killed, other := hosts[0], hosts[1]
+	if other.cmd.Process.Pid == parent {
+		killed, other = other, killed
+	}
+	_ = killed.cmd.Process.Kill()
+	_ = syscall.Kill(-group, syscall.SIGKILL)
+	_ = killed.cmd.Wait()
+	h.expire("bot")
+	awaitLong(in("begun"), 3)
+	if err := os.Remove(in("block")); err != nil {
+		t.Fatal(err)
+	}
+	answered("one\nanswer to one\ntwo\nanswer to two\n")
+	ask("three", 4)
+	answered("one\nanswer to one\ntwo\nanswer to two\nthree\nanswer to three\n")
+	other.await("/threads/fleet/runs.json", `"error_code":"worker_recovery_failed"`, `"status":"completed"`, `"active":[]`)
+	other.await("/threads/fleet/session.json?id=talk", "answer to one", "answer to three")
+}

@@ -1,0 +1,67 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+)
+
+// A beat is a row of the table turns with the fence 1, whose time is the time of the beat. It is
+// not in a separate table, so that the schema keeps its version.
+
+// beatPrefix is not the beginning of a consumer, which is UTF-8.
+const beatPrefix = "\xff"
+
+// Beat implements store.Beating. Except for the first beat of a name it does not wait for the
+// row of the thread: a long batch of another process ends no run.
+func (s *Store) Beat(ctx context.Context, name string) error {
+	_, err := s.apart(ctx, sql(`INSERT INTO turns (thread, consumer, fence, holder, until) VALUES ($1, $2, 1, $3, clock_timestamp())
+		ON CONFLICT (thread, consumer) DO UPDATE SET holder = excluded.holder, until = excluded.until`,
+		text(s.thread), bytea([]byte(beatPrefix+name)), text(holder())))
+	return err
+}
+
+// StopBeat implements store.Beating.
+func (s *Store) StopBeat(ctx context.Context, name string) error {
+	_, err := s.apart(ctx, sql("DELETE FROM turns WHERE thread = $1 AND consumer = $2", text(s.thread), bytea([]byte(beatPrefix+name))))
+	return err
+}
+
+// Beats implements store.Beating.
+func (s *Store) Beats(ctx context.Context) (map[string]time.Duration, error) {
+	r, err := s.apartIn(ctx, s.pool.apart, sql("SELECT consumer, (extract(epoch FROM clock_timestamp() - until) * 1000)::bigint FROM turns WHERE thread = $1 AND consumer >= $2",
+		text(s.thread), bytea([]byte(beatPrefix))))
+	if err != nil {
+		return nil, err
+	}
+	beats := make(map[string]time.Duration, len(r.rows))
+	for _, row := range r.rows {
+		beats[string(row[0][len(beatPrefix):])] = max(0, time.Duration(number(row[1]))*time.Millisecond)
+	}
+	return beats, nil
+}
+
+// apart runs statements in a separate transaction that compares no fence, and returns the rows
+// of the first. Nothing of it
+// has to be kept over a fail-over.
+func (s *Store) apart(ctx context.Context, list ...statement) (rowset, error) {
+	return s.apartIn(ctx, s.pool.open, list...)
+}
+
+func (s *Store) apartIn(ctx context.Context, places chan struct{}, list ...statement) (rowset, error) {
+	for {
+		c, used, err := s.pool.take(ctx, places)
+		if err != nil {
+			return rowset{}, failure(ctx, err)
+		}
+		r, err := pipeline(ctx, c, nil, append(append([]statement{sql(beginWrite), s.settings(true)}, list...), sql("COMMIT"))...)
+		if err == nil {
+			s.pool.put(c, places)
+			return r[2], nil
+		}
+		broken := c.IsClosed()
+		s.pool.put(c, places)
+		if !used || !broken || ctx.Err() != nil {
+			return rowset{}, failure(ctx, err)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+)
+
+// TestSweep: what a write forgets of commits is bounded, however many there are, and goes by
+// the index; all old ones go in the end, and no other.
+func TestSweep(t *testing.T) {
+	s := opened(t, newThread(t, newSchema(t)), plain{})
+	ctx := context.Background()
+	in := func(list ...statement) []rowset {
+		t.Helper()
+		var r []rowset
+		if err := s.run(ctx, true, nil, func(tx *tx) (err error) { r, err = tx.do(list...); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	const old, fresh = 10 * mostSwept, 1000
+	fill := func(n int64, age string) statement {
+		return sql("INSERT INTO commits SELECT $1, decode(md5(random()::text), 'hex'), clock_timestamp() - interval '"+age+"' FROM generate_series(1, $2)", text(s.thread), int8(n))
+	}
+	in(fill(old, "61 minutes"), fill(fresh, "59 minutes"))
+	left := func() int64 {
+		return number(in(sql("SELECT count(*) FROM commits WHERE thread = $1 AND at < clock_timestamp() - interval '1 hour'", text(s.thread)))[0].rows[0][0])
+	}
+	random := func() []byte {
+		b := make([]byte, 15)
+		_, _ = rand.Read(b)
+		return b
+	}
+	explain := s.sweep(random())
+	explain.sql = "EXPLAIN " + explain.sql
+	plan := ""
+	if err := s.run(ctx, false, nil, func(tx *tx) error {
+		// No result of EXPLAIN is binary.
+		r := tx.conn.ExecParams(ctx, explain.sql, [][]byte{explain.args[0].data, explain.args[1].data}, []uint32{oidText, oidBytea}, []int16{1, 1}, nil).Read()
+		for _, row := range r.Rows {
+			plan += string(row[0]) + "\n"
+		}
+		return r.Err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(plan, "Seq Scan on commits") || !strings.Contains(plan, "commits_pkey") {
+		t.Errorf("the sweep goes through the whole table:\n%s", plan)
+	}
+	before := left()
+	in(s.sweep(random()))
+	if gone := before - left(); gone > mostSwept {
+		t.Errorf("one sweep has forgotten %d", gone)
+	}
+	for sweeps := 0; left() > 0; sweeps++ {
+		if sweeps == 1000 {
+			t.Fatalf("%d are left after %d sweeps", left(), sweeps)
+		}
+		in(s.sweep(random()))
+	}
+	if n := number(in(sql("SELECT count(*) FROM commits WHERE thread = $1 AND at < clock_timestamp() - interval '50 minutes'", text(s.thread)))[0].rows[0][0]); n != fresh {
+		t.Errorf("%d of %d younger ones are there", n, fresh)
+	}
+	// A write of which the first byte is 0 sweeps.
+	in(fill(1, "61 minutes"))
+	for range 20 {
+		if err := s.run(ctx, true, nil, func(tx *tx) error { _, err := tx.do(s.nonce(append([]byte{0}, random()...))...); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := left(); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
