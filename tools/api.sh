@@ -8,7 +8,7 @@
 # than the one that is built here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(event filter engine handlers history lane outbox)
+packages=(event filter engine handlers history lane outbox worker)
 
 from=HEAD
 if [[ -z $(git status --porcelain) ]] && git describe --tags --exact-match --match 'v*' >/dev/null 2>&1; then

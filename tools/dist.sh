@@ -60,6 +60,7 @@ nested() {
 }
 # The flags for the smallest hosts.
 eval "small=($(make -s small-flags))"
+eval "lite=($(make -s lite-flags))" # and for the program of thread-lite
 
 # target OS/ARCH[/VARIANT]: prepares the environment and flags for build.
 target() {
@@ -91,6 +92,10 @@ if [[ $programs_only ]]; then
 			build "$program" "$out/${t//\//-}/$program" "${flags[@]}"
 			sized "$t $program" "$out/${t//\//-}/$program"
 		done
+		if [[ $GOOS == linux ]]; then
+			build thread "$out/${t//\//-}/thread-lite" "${lite[@]}"
+			sized "$t thread-lite" "$out/${t//\//-}/thread-lite"
+		fi
 	done
 	exit
 fi
@@ -137,11 +142,15 @@ archive() {
 		gzip -9n >"$out/$name.tar.gz"
 }
 
-# packages ARCH: .deb, .rpm and .apk, with every program and with thread alone; ARCH
+# packages NAME ARCH: .deb, .rpm and .apk, with every program and with thread alone; ARCH
 # is nfpm's word. Debian has one architecture for ARMv6 (Raspbian) and ARMv7: where both
 # are built, the .deb is that of the first, which runs on both.
 deb_of() { [[ $1 != arm7 || " ${targets[*]} " != *" linux/arm/6 "* ]]; }
 packages() {
+	build thread "$common/thread-lite" "${lite[@]}"
+	chmod 755 "$common/thread-lite"
+	"$work/tools/sbom" "$common/thread-lite" "$VERSION" >"$out/$1-lite.cdx.json"
+	sized "$1 thread-lite" "$common/thread-lite"
 	find "$common" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 	local format config
 	{
@@ -150,19 +159,20 @@ packages() {
 			echo "  - {src: $program, dst: /usr/libexec/thread/$program}"
 		done
 	} >"$work/whole.yaml"
-	sed 's/^name: thread$/name: thread-lite/; /thread-serve/d' packaging/nfpm.yaml >"$work/lite.yaml"
+	sed 's/^name: thread$/name: thread-lite/; s/{src: thread,/{src: thread-lite,/; /thread-serve/d' packaging/nfpm.yaml >"$work/lite.yaml"
 	printf '%s\n' 'conflicts: [thread]' 'provides: [thread]' >>"$work/lite.yaml"
 	printf '%s\n' 'conflicts: [thread-lite]' >>"$work/whole.yaml"
 	# OpenWrt: the program and its services, without what there is no room for.
 	sed '/src: \(man\|docs\|README\|completion\|systemd\|openrc\)/d' "$work/lite.yaml" >"$work/edge.yaml"
-	(cd "$common" && PACKAGE_ARCH=$1 "$work/tools/nfpm" package --config "$work/edge.yaml" --packager ipk --target "$out" >/dev/null)
+	(cd "$common" && PACKAGE_ARCH=$2 "$work/tools/nfpm" package --config "$work/edge.yaml" --packager ipk --target "$out" >/dev/null)
 	for config in whole lite; do
 		for format in deb rpm apk; do
-			[[ $format != deb ]] || deb_of "$1" || continue
-			(cd "$common" && PACKAGE_ARCH=$1 "$work/tools/nfpm" package --config "$work/$config.yaml" \
+			[[ $format != deb ]] || deb_of "$2" || continue
+			(cd "$common" && PACKAGE_ARCH=$2 "$work/tools/nfpm" package --config "$work/$config.yaml" \
 				--packager "$format" --target "$out" >/dev/null)
 		done
 	done
+	rm "$common/thread-lite"
 }
 
 # bridges NAME ARCH: thread-bridge with all brokers and, for the edge, with MQTT, NATS
@@ -171,7 +181,7 @@ bridges() {
 	local edition flags_of format
 	for edition in bridge bridge-edge; do
 		flags_of=("${flags[@]}")
-		[[ $edition == bridge ]] || flags_of+=(-tags edge)
+		[[ $edition == bridge ]] || flags_of+=(-tags edge,lite) # without expr
 		nested bridge "$common/thread-bridge" "${flags_of[@]}"
 		chmod 755 "$common/thread-bridge"
 		"$work/tools/sbom" "$common/thread-bridge" "$VERSION" >"$out/$1-$edition.cdx.json"
@@ -220,7 +230,7 @@ for t in "${targets[@]}"; do
 	sized "$t bundled" "$out/${name}_bundled"
 	archive "$name"
 	if [[ $GOOS == linux ]]; then
-		packages "$GOARCH$variant"
+		packages "$name" "$GOARCH$variant"
 		bridges "$name" "$GOARCH$variant"
 		servers "$name" "$GOARCH$variant"
 	fi

@@ -1,0 +1,483 @@
+// Command branches runs tests with coverage, in the test binaries and in the programs
+// that they start, and prints the blocks of some packages that nothing reached. It runs
+// at the root of the module:
+//
+//	branches [-update] [-all] [-tolerate N] [TEST PACKAGE...]
+//
+// The packages are in rooms.txt, with the test packages that run, and with those that run
+// with -all as well. reasons.txt lists at most 20 blocks that cannot be reached, with the
+// reason. unreached.txt lists the other blocks that a run may not reach: it gets shorter,
+// never longer. More than -tolerate blocks that are in neither list fail a run, after two
+// more runs that do not reach them. -update writes unreached.txt after three runs, with -all of all tests once
+// more; what only some of these runs reach is listed apart.
+//
+// The exit code is 0 when every unreached block is listed, 1 when one is not, and 2 for
+// arguments or sources that cannot be tested.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed counters.go.txt
+var counters []byte
+
+const (
+	place      = "tools/branches"
+	maxReasons = 20
+	runs       = 3 // at most, until every block was reached that some run reaches
+)
+
+var errNew = errors.New("blocks that no test reaches are not listed - reach them by tests, delete them, or list them in " + place + "/reasons.txt")
+
+// usageError ends a run with exit code 2.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("branches", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	var o options
+	flags.BoolVar(&o.update, "update", false, "write unreached.txt")
+	flags.BoolVar(&o.all, "all", false, "run the tests of programs as well")
+	flags.IntVar(&o.tolerate, "tolerate", 0, "how many blocks may be in neither list")
+	err := flags.Parse(args)
+	if err != nil {
+		err = usagef("%w - usage: branches [-update] [-all] [-tolerate N] [TEST PACKAGE...]", err)
+	} else {
+		o.tests = flags.Args()
+		err = measure(o, stdout)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "Error:", err)
+	if errors.As(err, &usageError{}) {
+		return 2
+	}
+	return 1
+}
+
+type options struct {
+	update, all bool
+	tolerate    int
+	tests       []string
+}
+
+// measure runs the tests and compares what nothing reached with the lists.
+func measure(o options, stdout io.Writer) error {
+	r, err := readRooms()
+	if err != nil {
+		return err
+	}
+	if len(o.tests) == 0 {
+		o.tests = r.near
+	}
+	var blocks []*block
+	for range runs {
+		if blocks, err = once(r.rooms, o.tests, blocks, stdout); err != nil {
+			return err
+		}
+		l, err := readLists()
+		if err != nil {
+			return err
+		}
+		if _, unlisted := l.missing(blocks); !o.update && len(unlisted) <= o.tolerate {
+			break
+		}
+	}
+	if o.all {
+		before := map[*block]int{}
+		for _, b := range blocks {
+			before[b], b.reached = b.reached, 0
+		}
+		if blocks, err = once(r.rooms, r.wide, blocks, stdout); err != nil {
+			return err
+		}
+		for _, b := range blocks {
+			b.wide, b.reached = b.reached > 0, before[b]
+		}
+	}
+	return report(blocks, r.rooms, o, stdout)
+}
+
+// once runs the tests once and adds what they reached to blocks.
+func once(rooms, tests []string, blocks []*block, stdout io.Writer) ([]*block, error) {
+	dir, err := os.MkdirTemp("", "branches")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	profile, err := runTests(dir, rooms, tests, stdout)
+	if err != nil {
+		return nil, err
+	}
+	return read(profile, rooms, blocks)
+}
+
+type roomTable struct{ rooms, near, wide []string }
+
+// readRooms reads rooms.txt: packages or files to look at, behind "tests" the packages
+// whose tests run, and behind "programs" those whose tests run with -all.
+func readRooms() (r roomTable, err error) {
+	text, err := os.ReadFile(place + "/rooms.txt")
+	if err != nil {
+		return r, usagef("%w - run branches at the root of the module", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || fields[0] == "#":
+		case fields[0] == "tests":
+			r.near = append(r.near, fields[1:]...)
+		case fields[0] == "programs":
+			r.wide = append(r.wide, fields[1:]...)
+		default:
+			r.rooms = append(r.rooms, fields...)
+		}
+	}
+	return r, nil
+}
+
+// runTests returns the path of a profile of everything that ran.
+func runTests(dir string, rooms, tests []string, stdout io.Writer) (string, error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	data, file, overlay := filepath.Join(dir, "data"), filepath.Join(dir, "counters.go"), filepath.Join(dir, "overlay.json")
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "event", "counters_branches.go"): file}})
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Chmod(dir, 0o755), os.Chmod(data, 0o777), os.Mkdir(filepath.Join(data, "live"), 0o700), os.Chmod(filepath.Join(data, "live"), 0o777), os.WriteFile(file, counters, 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
+		return "", err
+	}
+	// The file is in package event, which every program has: packages that are measured
+	// must not have files of an overlay. Without the main packages a program writes nothing.
+	patterns := []string{"list", "./cmd/..."}
+	for _, room := range rooms {
+		patterns = append(patterns, pkg(room))
+	}
+	packages, err := goTool("", patterns...)
+	if err != nil {
+		return "", usagef("%w - mend it first", err)
+	}
+	flags := "-cover -covermode=atomic -coverpkg=" + strings.Join(strings.Fields(packages), ",") + " -overlay=" + overlay
+	// go test sets GOCOVERDIR to a directory that it removes.
+	cmd := exec.Command("go", append(append([]string{"test", "-p", "1", "-count", "1", "-exec", "env GOCOVERDIR=" + data}, tests...), "-args", "-test.gocoverdir="+data)...)
+	cmd.Env = append(os.Environ(), "GOFLAGS="+flags)
+	out, err := cmd.CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "--- FAIL") || strings.HasPrefix(line, "FAIL\t") {
+			fmt.Fprint(stdout, "note: ", line) // make test decides about these
+		}
+	}
+	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
+		return "", usagef("the tests do not build: %s - mend the build first", firstLine(string(out)))
+	}
+	profile := filepath.Join(dir, "profile")
+	if text, convertErr := goTool("", "tool", "covdata", "textfmt", "-i="+data, "-o="+profile); convertErr != nil {
+		return "", usagef("%w - nothing ran: %s", errors.Join(convertErr, err), firstLine(text))
+	}
+	return profile, nil
+}
+
+func goTool(flags string, args ...string) (string, error) {
+	cmd := exec.Command("go", args...)
+	if flags != "" {
+		cmd.Env = append(os.Environ(), "GOFLAGS="+flags)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return stderr.String(), fmt.Errorf("go %s: %w: %s", args[0], err, firstLine(stderr.String()))
+	}
+	return string(out), nil
+}
+
+func firstLine(text string) string {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			return line
+		}
+	}
+	return ""
+}
+
+// pkg returns the package of a directory or file.
+func pkg(room string) string {
+	if strings.HasSuffix(room, ".go") {
+		return "./" + filepath.Dir(room)
+	}
+	return room
+}
+
+// block is a piece of code without a branch in it.
+type block struct {
+	place      string // path, lines and columns, as in the profile
+	path       string // relative to the root of the module
+	line       int    // from 1, where it begins
+	statements int
+	reached    int    // by how many runs
+	wide       bool   // by the tests of programs
+	key        string // function and line: what stays while lines and files move
+}
+
+// read adds the blocks of the rooms in a profile, of one run, to the blocks of runs before it.
+func read(profile string, rooms []string, before []*block) ([]*block, error) {
+	module, err := goTool("", "list", "-m")
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	text, err := os.ReadFile(profile)
+	if err != nil {
+		return nil, err
+	}
+	found, now := map[string]*block{}, map[string]bool{}
+	for _, b := range before {
+		found[b.place] = b
+	}
+	for line := range strings.Lines(string(text)) {
+		place, numbers, ok := strings.Cut(strings.TrimSpace(line), " ")
+		path, span, ok2 := strings.Cut(strings.TrimPrefix(place, strings.TrimSpace(module)+"/"), ":")
+		if !ok || !ok2 || !within(path, rooms) {
+			continue
+		}
+		b := found[place]
+		if b == nil {
+			b = &block{place: place, path: path}
+			found[place] = b
+		}
+		var count int
+		if _, err := fmt.Sscanf(span, "%d.", &b.line); err != nil {
+			return nil, fmt.Errorf("%s: %w", line, err)
+		}
+		if _, err := fmt.Sscanf(numbers, "%d %d", &b.statements, &count); err != nil {
+			return nil, fmt.Errorf("%s: %w", line, err)
+		}
+		now[place] = now[place] || count > 0
+	}
+	for place, reached := range now {
+		if reached {
+			found[place].reached++
+		}
+	}
+	var blocks []*block
+	for _, b := range found {
+		if b.statements > 0 {
+			blocks = append(blocks, b)
+		}
+	}
+	slices.SortFunc(blocks, func(a, b *block) int {
+		return cmp.Or(strings.Compare(a.path, b.path), a.line-b.line)
+	})
+	return blocks, name(blocks)
+}
+
+func within(path string, rooms []string) bool {
+	return slices.ContainsFunc(rooms, func(room string) bool {
+		below, all := strings.CutSuffix(filepath.Clean(room), "/...")
+		return path == below || filepath.Dir(path) == below || all && strings.HasPrefix(path, below+"/")
+	})
+}
+
+// name gives the blocks their keys.
+func name(blocks []*block) error {
+	var path string
+	var lines []string
+	var file *ast.File
+	set := token.NewFileSet()
+	for _, b := range blocks {
+		if b.path != path {
+			text, err := os.ReadFile(b.path)
+			if err != nil {
+				return err
+			}
+			if file, err = parser.ParseFile(set, b.path, text, parser.SkipObjectResolution); err != nil {
+				return err
+			}
+			path, lines = b.path, strings.Split(string(text), "\n")
+		}
+		function := ""
+		for _, d := range file.Decls {
+			if set.Position(d.Pos()).Line <= b.line && b.line <= set.Position(d.End()).Line {
+				if f, ok := d.(*ast.FuncDecl); ok {
+					function = f.Name.Name
+				}
+			}
+		}
+		b.key = fmt.Sprintf("%s: %s", function, strings.TrimSpace(lines[b.line-1]))
+	}
+	return nil
+}
+
+// lists are reasons.txt and unreached.txt.
+type lists struct {
+	allowed map[string]int // how often a key may be unreached: a line can be in a function twice
+	most    int            // entries of unreached.txt; -1 without the file
+}
+
+func readLists() (l lists, err error) {
+	l = lists{map[string]int{}, -1}
+	reasons, err := lines(place + "/reasons.txt")
+	if err != nil {
+		return l, err
+	}
+	if len(reasons) > maxReasons {
+		return l, usagef("%s/reasons.txt lists %d blocks, more than %d - reach some of them", place, len(reasons), maxReasons)
+	}
+	known, err := lines(place + "/unreached.txt")
+	if known != nil {
+		l.most = len(known)
+	}
+	for _, line := range slices.Concat(reasons, known) {
+		key, _, _ := strings.Cut(line, " // ")
+		l.allowed[key]++
+	}
+	return l, err
+}
+
+// missing returns the blocks that no run reached, and those that no list has.
+func (l *lists) missing(blocks []*block) (unreached, unlisted []*block) {
+	seen := map[string]int{}
+	for _, b := range blocks {
+		if b.reached > 0 {
+			continue
+		}
+		unreached = append(unreached, b)
+		if seen[b.key]++; seen[b.key] > l.allowed[b.key] {
+			unlisted = append(unlisted, b)
+		}
+	}
+	return unreached, unlisted
+}
+
+// report prints the unreached blocks that are in neither list, and a table.
+func report(blocks []*block, rooms []string, o options, stdout io.Writer) error {
+	l, err := readLists()
+	if err != nil {
+		return err
+	}
+	unreached, unlisted := l.missing(blocks)
+	if !o.update {
+		for _, b := range unlisted {
+			fmt.Fprintf(stdout, "unreached %s:%d %s\n", b.path, b.line, b.key)
+		}
+	}
+	for _, room := range rooms {
+		total, reached, wide := 0, 0, 0
+		for _, b := range blocks {
+			if !within(b.path, []string{room}) {
+				continue
+			}
+			total += b.statements
+			if b.reached > 0 {
+				reached += b.statements
+			}
+			if b.reached > 0 || b.wide {
+				wide += b.statements
+			}
+		}
+		fmt.Fprintf(stdout, "%-28s %5d statements, %5d reached (%.1f %%)", room, total, reached, 100*float64(reached)/float64(max(total, 1)))
+		if o.all {
+			fmt.Fprintf(stdout, ", with the programs %d (%.1f %%)", wide, 100*float64(wide)/float64(max(total, 1)))
+		}
+		fmt.Fprintln(stdout)
+	}
+	fmt.Fprintf(stdout, "%d blocks are unreached\n", len(unreached))
+	if o.update {
+		return update(blocks, l.most)
+	}
+	if len(unlisted) > o.tolerate {
+		return errNew
+	}
+	return nil
+}
+
+// update writes unreached.txt.
+func update(blocks []*block, most int) error {
+	reasons, err := lines(place + "/reasons.txt")
+	if err != nil {
+		return err
+	}
+	reasoned := map[string]int{}
+	for _, line := range reasons {
+		key, _, _ := strings.Cut(line, " // ")
+		reasoned[key]++
+	}
+	var sections [3][]string
+	count := 0
+	for _, b := range blocks {
+		if b.reached == runs {
+			continue
+		}
+		if reasoned[b.key]--; reasoned[b.key] >= 0 {
+			continue
+		}
+		section := 0
+		switch {
+		case b.reached > 0:
+			section = 2
+		case b.wide:
+			section = 1
+		}
+		count++
+		sections[section] = append(sections[section], b.key)
+	}
+	if most >= 0 && count > most {
+		return fmt.Errorf("%d blocks are unreached, and %s/unreached.txt has %d - reach %d of them by tests", count, place, most, count-most)
+	}
+	text := head
+	for i, of := range sections {
+		slices.Sort(of)
+		text += "\n# " + titles[i] + "\n" + strings.Join(append(of, ""), "\n")
+	}
+	return os.WriteFile(place+"/unreached.txt", []byte(text), 0o644)
+}
+
+const head = `# Blocks that a run of make branches may not reach, as BRANCHES='-update -all' writes them:
+# the function, and the line on which the block begins. This list gets shorter, never longer.
+`
+
+var titles = [3]string{
+	"Reached by no test.",
+	"Reached by tests of programs alone, which run with -all.",
+	"Reached in some runs, by luck.",
+}
+
+// lines returns the lines of a file, without comments. A missing file has none.
+func lines(path string) (list []string, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	list = []string{}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			list = append(list, line)
+		}
+	}
+	return list, err
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// verdict is what tests make of a mutant.
+type verdict int
+
+const (
+	noticed  verdict = iota
+	survived         // every test passed
+	unbuilt          // the compiler rejected it
+)
+
+// bench runs tests on mutants of one module.
+type bench struct {
+	root    string
+	scratch string
+}
+
+// tests is one line of the table of rooms, behind the package: the arguments of go test.
+type tests []string
+
+// baseline runs the tests without a mutant and returns how long they took.
+func (b *bench) baseline(list []tests) (time.Duration, error) {
+	begun := time.Now()
+	for _, t := range list {
+		out, err := b.goTest(t, "baseline", "", 20*time.Minute)
+		if err == nil {
+			continue
+		}
+		if failedBuild(out) {
+			return 0, usagef("%s does not build: %s - mend the build first", t[0], firstProblem(out))
+		}
+		return 0, usagef("the tests of %s fail without a mutant: %s - mend them first", t[0], firstProblem(out))
+	}
+	return time.Since(begun), nil
+}
+
+// try returns what the tests make of the mutant. Tests that are not done within limit
+// have noticed it.
+func (b *bench) try(m *mutant, list []tests, n int, limit time.Duration) (verdict, error) {
+	name := strconv.Itoa(n)
+	overlay, err := b.plant(m, name)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range list {
+		out, err := b.goTest(t, name, overlay, limit)
+		if failedBuild(out) {
+			return unbuilt, nil
+		}
+		if err != nil {
+			return noticed, nil
+		}
+	}
+	return survived, nil
+}
+
+// plant writes the changed file and returns the path of the list for -overlay.
+func (b *bench) plant(m *mutant, name string) (overlay string, err error) {
+	path := filepath.Join(b.root, m.path)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(b.scratch, name+".go")
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(b.scratch, name+".json")
+	return overlay, errors.Join(os.WriteFile(changed, m.apply(source), 0o600), os.WriteFile(overlay, list, 0o600))
+}
+
+// goTest runs go test. The overlay is in GOFLAGS: programs that the tests build have
+// the mutant as well. The tests keep their temporary files in a directory that is
+// removed, and processes that they leave behind are ended.
+func (b *bench) goTest(t tests, name, overlay string, limit time.Duration) ([]byte, error) {
+	temp := filepath.Join(b.scratch, name)
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temp)
+	defer endProcesses("TMPDIR=" + temp)
+	args := []string{"test", "-count", "1", "-failfast", "-vet", "off", "-timeout", limit.String()}
+	cmd := exec.Command("go", append(args, t...)...)
+	cmd.Dir = b.root
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	if os.Getenv("GOTMPDIR") == "" {
+		cmd.Env = append(cmd.Env, "GOTMPDIR="+b.scratch)
+	}
+	if overlay != "" {
+		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	}
+	cmd.WaitDelay = 5 * time.Second // for output that a process left behind holds open
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	return out, err
+}
+
+// endProcesses kills the processes that have the variable in their environment. It
+// needs /proc.
+func endProcesses(variable string) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		environment, _ := os.ReadFile(path)
+		if !bytes.Contains(append([]byte{0}, environment...), []byte("\x00"+variable+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && pid != os.Getpid() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+func failedBuild(out []byte) bool {
+	return bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]"))
+}
+
+// firstProblem returns the line of go's output that says most.
+func firstProblem(out []byte) string {
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "ok ") {
+			return line
+		}
+	}
+	return fmt.Sprintf("go test printed %q", out)
+}

@@ -1,0 +1,249 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/internal/fsck"
+)
+
+// scenario is what runs at once, in the thread of its template. In a command, _ stands for a
+// blank, and HANDLER for a handler.
+type scenario struct {
+	name     string
+	before   []string // commands that make the template, not scheduled
+	atOnce   []string
+	refused  string // a command that may end with 1
+	victim   string // the one to kill in every schedule; "": any one, in some
+	unread   bool   // events may stay unread
+	pruned   bool   // all events but one may be gone
+	template string
+}
+
+// The handler prints each event that it takes, and a line when another one runs.
+const handler = `sh $THREAD_DIR/../../handler`
+
+const handlerScript = `log=$THREAD_DIR/../log n=$THREAD_LAST_ACKED_ID
+exec 9>>$log.lock
+flock -n 9 || echo two handlers at once >>$log
+while m=$(thread pop --thread $THREAD_DIR --consumer $THREAD_CONSUMER --last-event-id $n --limit 10) && [ -n "$m" ]; do
+	echo "$m" >>$log
+	m=${m##*\"id\":} n=${m%%,*}
+done
+`
+
+// The command of thread consume does the same.
+const workScript = `log=$THREAD_DIR/../log
+exec 9>>$log.lock
+flock -n 9 || echo two handlers at once >>$log
+thread peek --last-event-id 0 >/dev/null
+cat >>$log
+`
+
+// bench runs scenarios in one place.
+type bench struct {
+	l        *launcher
+	programs string
+	work     string
+	dir      string // of a schedule: t is the thread, log what handlers print
+}
+
+func (b *bench) environment() []string {
+	return []string{"PATH=" + b.programs + ":/usr/bin:/bin", "HOME=" + b.work, "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=4", "GOTRACEBACK=none"}
+}
+
+// prepare makes the template of a scenario.
+func (b *bench) prepare(sc *scenario) error {
+	if err := os.WriteFile(filepath.Join(b.work, "handler"), []byte(handlerScript), 0o600); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.work, "work"), []byte(workScript), 0o600); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return err
+	}
+	for _, line := range append([]string{"thread init t"}, sc.before...) {
+		if err := b.plain(line, "none"); err != nil {
+			return err
+		}
+	}
+	sc.template = filepath.Join(b.work, "template-"+sc.name)
+	return os.Rename(b.dir, sc.template)
+}
+
+func (b *bench) arguments(line string) []string {
+	args := strings.Fields(line)
+	for i := range args {
+		if args[i] = strings.ReplaceAll(args[i], "_", " "); args[i] == "HANDLER" {
+			args[i] = handler
+		}
+	}
+	args[0] = filepath.Join(b.programs, args[0])
+	return args
+}
+
+// plain runs a command that is not scheduled.
+func (b *bench) plain(line, dispatch string) error {
+	args := b.arguments(line)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Env = b.dir, append(b.environment(), "THREAD_DIR="+b.dir+"/t", "THREAD_DISPATCH="+dispatch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, out)
+	}
+	return nil
+}
+
+// one runs a schedule and checks what it leaves.
+func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
+	s := newSchedule(b.l, b.dir, seed, faults, sc.victim)
+	err := os.RemoveAll(b.dir)
+	if err == nil {
+		err = os.CopyFS(b.dir, os.DirFS(sc.template))
+	}
+	if err != nil {
+		return s, err
+	}
+	output, err := os.Create(filepath.Join(b.dir, "output"))
+	if err != nil {
+		return s, err
+	}
+	defer output.Close()
+	b.l.dir, b.l.output, b.l.env = b.dir, output.Fd(), append(b.environment(), "THREAD_DIR="+b.dir+"/t")
+	for _, line := range sc.atOnce {
+		args := b.arguments(line)
+		if err := s.start(args[1], args...); err != nil {
+			return s, err
+		}
+	}
+	err = s.run()
+	if err != nil {
+		killChildren()
+		return s, err
+	}
+	if !s.isSlow {
+		err = b.check(sc, s)
+	}
+	for begun := time.Now(); s.reap(); time.Sleep(time.Millisecond) { // what a dispatch after a kill has started
+		if time.Since(begun) > restTime {
+			killChildren()
+			err = cmp.Or(err, error(stuckError{"what a dispatch has started does not end"}))
+		}
+	}
+	if err != nil {
+		out, _ := os.ReadFile(filepath.Join(b.dir, "output"))
+		log, _ := os.ReadFile(filepath.Join(b.dir, "log"))
+		err = fmt.Errorf("%w\noutput: %s\nhandlers: %s", err, out, log)
+	}
+	return s, err
+}
+
+// check is the oracle.
+func (b *bench) check(sc *scenario, s *schedule) error {
+	for _, p := range s.processes {
+		if code := p.status.ExitStatus(); p.root && !p.killed && code != 0 && (code != 1 || sc.refused == "" || !strings.HasPrefix(p.name, sc.refused)) {
+			return fmt.Errorf("%s ends with %d, signal %v", p.name, p.status.ExitStatus(), p.status.Signal())
+		}
+	}
+	ctx := context.Background()
+	t, err := engine.Open(filepath.Join(b.dir, "t"))
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if s.faults > 0 {
+		if err := b.plain("thread dispatch", "spawn"); err != nil {
+			return err
+		}
+	}
+	report, err := fsck.Check(ctx, t)
+	if err != nil {
+		return err
+	}
+	for _, f := range report.Faults {
+		return fmt.Errorf("thread check: %v", f)
+	}
+	if s.faults == 0 && len(report.Notes) > 0 {
+		return fmt.Errorf("thread check, without a crash: %v", report.Notes[0])
+	}
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		due, err := t.Due(ctx)
+		if err != nil {
+			return err
+		}
+		if len(due) == 0 {
+			break
+		}
+		if sc.unread {
+			break
+		}
+		if s.faults == 0 || time.Since(begun) > restTime {
+			return fmt.Errorf("consumer %s has event %d unread, and no process is left", due[0].Consumer, due[0].First)
+		}
+	}
+	return b.checkEvents(ctx, t, sc, s)
+}
+
+// checkEvents compares the events with the pushes, and with what the handlers have printed:
+// one ran at a time, each event came, and without a crash it came once.
+func (b *bench) checkEvents(ctx context.Context, t *engine.Thread, sc *scenario, s *schedule) error {
+	least := 0
+	for _, line := range sc.before {
+		if line == push {
+			least++
+		}
+	}
+	most := least
+	for _, p := range s.processes {
+		if p.root && strings.HasPrefix(p.name, "push") {
+			if most++; !p.killed {
+				least++
+			}
+		}
+	}
+	if sc.pruned {
+		least = 1
+	}
+	log, err := os.ReadFile(filepath.Join(b.dir, "log"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	seen := map[string]int{}
+	for line := range strings.Lines(string(log)) {
+		if !strings.HasPrefix(line, "{") {
+			return errors.New(strings.TrimSpace(line))
+		}
+		id, _, _ := strings.Cut(line, ",")
+		if seen[id]++; seen[id] > 1 && s.faults == 0 {
+			return fmt.Errorf("a handler got an event twice: %s", line)
+		}
+	}
+	events, err := t.Peek(ctx, engine.Query{})
+	if err != nil {
+		return err
+	}
+	if len(events) < least || len(events) > most {
+		return fmt.Errorf("%d events are stored, not %d to %d", len(events), least, most)
+	}
+	for _, p := range s.processes {
+		if p.killed && p.root && strings.HasPrefix(p.name, "subscribe") {
+			return nil // the subscription may be missing
+		}
+	}
+	for _, e := range events {
+		if seen[fmt.Sprintf(`{"id":%d`, e.ID)] == 0 && !sc.unread {
+			return fmt.Errorf("no handler got event %d", e.ID)
+		}
+	}
+	return nil
+}

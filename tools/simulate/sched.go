@@ -1,0 +1,391 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// call is a held call.
+type call struct {
+	notification
+	p      *process
+	name   string
+	object string // the file, below the directory of the schedule; "" for others
+	how    string // of a flock: EX, SH, UN
+	since  int    // the step before which it was held
+}
+
+func (c *call) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%-10s %s %s %s", c.p.name, c.name, c.object, c.how))
+}
+
+// process is a program of the schedule. The one with the highest priority goes first.
+type process struct {
+	pid      int
+	name     string // with the order in which it came
+	product  bool   // not a shell or what it runs
+	root     bool   // started by the scenario
+	held     []*call
+	calls    int // on files of the thread, until now
+	priority float64
+	killed   bool
+	status   syscall.WaitStatus
+	ended    bool
+	threads  []int // descriptors of their stat files
+}
+
+// Limits of a schedule that does not come to rest.
+const (
+	restTime  = time.Minute // without a call of any program
+	mostSteps = 20000
+	slow      = 2 * time.Second       // then limits of the programs, such as "busy" after 4 s, may have passed
+	pause     = 30 * time.Microsecond // between two looks at what runs
+)
+
+// schedule runs programs in one order.
+type schedule struct {
+	*launcher
+	random *rand.Rand
+	dir    string
+	plan   plan
+
+	byThread  map[uint32]*process
+	processes []*process
+	ordinals  map[string]int
+	switches  int         // left
+	born      map[int]int // by parent: processes that were made and have made no call
+	trace     []string
+	faults    int // done
+	lastCall  time.Time
+	isSlow    bool // not to be judged
+}
+
+// plan is what a seed chooses before the first step.
+type plan struct {
+	switches int     // how many there may be, in favor of another process that could run
+	chance   float64 // of a switch at a call of weight 1
+	kill     float64 // chance of a kill before each call
+	victim   string  // of which program, "" for any
+	focus    string  // files whose calls count most, by the beginning of their names
+	back     bool    // a process that was left comes last from then on
+}
+
+func newSchedule(l *launcher, dir string, seed uint64, faults bool, victim string) *schedule {
+	s := &schedule{launcher: l, dir: dir, random: rand.New(rand.NewPCG(seed, 35)), byThread: map[uint32]*process{}, ordinals: map[string]int{}, born: map[int]int{}}
+	s.plan = plan{
+		switches: 1 + s.random.IntN(5),
+		chance:   []float64{0.5, 0.2, 0.1, 0.04, 0.02}[s.random.IntN(5)],
+		focus:    []string{"", "run/", "events."}[s.random.IntN(3)],
+		back:     s.random.IntN(4) > 0,
+	}
+	if s.plan.victim = victim; faults && (victim != "" || s.random.IntN(3) == 0) {
+		s.plan.kill = []float64{0.05, 0.02, 0.01}[s.random.IntN(3)]
+	}
+	s.switches = s.plan.switches
+	return s
+}
+
+// start starts a program of the scenario.
+func (s *schedule) start(name string, args ...string) error {
+	s.requests <- args
+	for {
+		select {
+		case r := <-s.started:
+			if r.err != nil {
+				return r.err
+			}
+			p := s.processOf(uint32(r.pid))
+			s.setName(p, name)
+			if p.root, p.product = true, true; s.random.IntN(3) == 0 {
+				p.priority -= 4 // it comes when all others are done, or after a switch
+			}
+			return nil
+		default:
+			s.take(pause)
+		}
+	}
+}
+
+func (s *schedule) setName(p *process, name string) {
+	s.ordinals[name]++
+	p.name, p.priority = fmt.Sprintf("%s.%d", name, s.ordinals[name]), s.random.Float64()
+}
+
+// stuckError is a schedule in which nothing happens any more, and that has not ended.
+type stuckError struct{ why string }
+
+func (e stuckError) Error() string { return e.why }
+
+// run runs until every program has ended.
+func (s *schedule) run() error {
+	s.lastCall = time.Now()
+	defer func(begun time.Time) {
+		s.isSlow = time.Since(begun) > slow
+		for _, p := range s.processes { // not all are children of this process
+			p.forget()
+		}
+	}(s.lastCall)
+	var current *process
+	for len(s.trace) < mostSteps {
+		for s.take(0) {
+		}
+		if !s.rest(current) {
+			if time.Since(s.lastCall) > restTime {
+				return stuckError{"a program computes for ever"}
+			}
+			s.take(pause)
+			continue
+		}
+		c := s.choose(current)
+		if c == nil {
+			if !s.reap() {
+				return nil
+			}
+			if time.Since(s.lastCall) > restTime {
+				return stuckError{"programs wait, and nothing wakes them"}
+			}
+			s.take(time.Millisecond)
+			continue
+		}
+		s.lastCall = time.Now()
+		current = c.p
+		s.release(c)
+	}
+	return stuckError{"the programs do not come to rest"}
+}
+
+// take receives one call, and answers it at once if it does not concern the thread.
+func (s *schedule) take(wait time.Duration) bool {
+	var n notification
+	if !s.receive(&n, wait) {
+		return false
+	}
+	c := &call{notification: n, name: held[n.nr]}
+	tid := int(n.tid)
+	own := true
+	switch c.name {
+	case "clone":
+		s.born[s.processOf(n.tid).pid]++
+		own = false
+	case "execve":
+		s.processOf(n.tid).forget()
+		own = false
+	case "openat":
+		path := readString(tid, n.args[1])
+		if path == firstOpen {
+			fixRandom(tid)
+		}
+		if n.args[2]&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT) == 0 {
+			own = false
+		} else {
+			c.object, own = s.below(path)
+		}
+	case "renameat", "linkat":
+		c.object, own = s.below(readString(tid, n.args[3]))
+	case "unlinkat":
+		c.object, own = s.below(readString(tid, n.args[1]))
+	case "flock", "fsync", "fdatasync", "pwrite", "write", "ftruncate":
+		path, _ := os.Readlink("/proc/" + strconv.Itoa(tid) + "/fd/" + strconv.FormatUint(n.args[0], 10))
+		c.object, own = s.below(strings.TrimSuffix(path, " (deleted)"))
+		if c.name == "flock" {
+			c.how = [16]string{1: "SH", 2: "EX", 8: "UN"}[n.args[1]&11]
+		}
+	case "exit":
+		own = s.processOf(n.tid).name != "" // else it may be a child that its parent waits for before it continues
+	case "connect":
+	case "kill":
+		own = n.args[1] != 0 && n.args[1] != uint64(unix.SIGURG)
+	default:
+		own = false
+	}
+	if !own {
+		s.send(answer{id: n.id, flags: keepCall})
+		return true
+	}
+	if c.p = s.processOf(n.tid); c.p.name == "" {
+		s.nameOf(c.p)
+	}
+	c.p.calls++
+	c.since = len(s.trace)
+	c.p.held = append(c.p.held, c)
+	if len(c.p.held) > 1 { // in an order that does not depend on which thread was faster
+		slices.SortStableFunc(c.p.held, func(a, b *call) int {
+			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.String(), b.String()))
+		})
+	}
+	return true
+}
+
+// below returns the name of a file in the thread, without what is random in it.
+func (s *schedule) below(path string) (string, bool) {
+	name, ok := strings.CutPrefix(path, s.dir+"/t/")
+	if !ok || name == "logs/thread.log" || strings.Contains(name, "..") {
+		return "", false
+	}
+	return randomNames.ReplaceAllString(name, "*"), true
+}
+
+var randomNames = regexp.MustCompile(`[0-9]*-?[0-9a-f]{32}`)
+
+// processOf returns the process that a thread belongs to.
+func (s *schedule) processOf(tid uint32) *process {
+	if p := s.byThread[tid]; p != nil {
+		return p
+	}
+	proc := "/proc/" + strconv.Itoa(int(tid))
+	status, _ := os.ReadFile(proc + "/status")
+	number := func(field string) int {
+		_, rest, _ := strings.Cut(string(status), "\n"+field+":\t")
+		text, _, _ := strings.Cut(rest, "\n")
+		n, _ := strconv.Atoi(text)
+		return n
+	}
+	pid := uint32(cmp.Or(number("Tgid"), int(tid)))
+	p := s.byThread[pid]
+	if p == nil {
+		p = &process{pid: int(pid)}
+		s.processes = append(s.processes, p)
+		s.byThread[pid] = p
+		parent := number("PPid")
+		if s.born[parent]--; s.born[parent] <= 0 {
+			delete(s.born, parent)
+		}
+	}
+	s.byThread[tid] = p
+	return p
+}
+
+// nameOf names a process by its command, which it has when it makes its first call.
+func (s *schedule) nameOf(p *process) {
+	line, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline")
+	args := strings.Split(string(line), "\x00")
+	name := args[0][strings.LastIndexByte(args[0], '/')+1:]
+	if p.product = strings.HasPrefix(name, "thread"); p.product && len(args) > 2 {
+		if name = args[1]; name == "supervise" {
+			name = args[2]
+		}
+	}
+	s.setName(p, name)
+}
+
+// reap collects programs that have ended, and reports whether one is left.
+func (s *schedule) reap() bool {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return false
+		case pid == 0:
+			return true
+		default:
+			if p := s.byThread[uint32(pid)]; p != nil {
+				p.ended, p.status = true, status
+				p.held = nil
+				p.forget()
+			}
+		}
+	}
+}
+
+// weight says how much the order of this call and calls of other processes matters.
+func (c *call) weight() float64 {
+	switch c.name {
+	case "flock":
+		switch {
+		case strings.HasPrefix(c.object, "run/.gate"):
+			return 0.2
+		case c.object == "events.db":
+			return 1
+		case c.how == "UN":
+			return 4
+		}
+		return 2
+	case "renameat", "unlinkat", "linkat", "exit", "kill", "connect":
+		return 1
+	case "write", "pwrite", "ftruncate":
+		if c.object == "events.jsonl" || strings.HasPrefix(c.object, "run/") && c.object != "run/.synced" || strings.HasSuffix(c.object, ".run") {
+			return 1
+		}
+	}
+	return 0
+}
+
+// choose returns the call that is next, or nil when no process is held. The current process
+// continues until it sleeps or ends, except for a few switches at calls that conflict.
+func (s *schedule) choose(current *process) *call {
+	var ready []*process
+	for _, p := range s.processes {
+		if len(p.held) > 0 {
+			ready = append(ready, p)
+		}
+	}
+	if len(ready) == 0 {
+		return nil
+	}
+	first := slices.MaxFunc(ready, func(a, b *process) int { return cmp.Compare(a.priority, b.priority) })
+	if !slices.Contains(ready, current) {
+		return first.held[0]
+	}
+	c := current.held[0]
+	if len(ready) == 1 || s.switches == 0 {
+		return c
+	}
+	w := c.weight()
+	if !strings.HasPrefix(c.object, s.plan.focus) {
+		w /= 10
+	}
+	if w == 0 || s.random.Float64() >= s.plan.chance*w {
+		return c
+	}
+	s.switches--
+	if s.plan.back {
+		current.priority -= 2
+	}
+	others := slices.DeleteFunc(ready, func(p *process) bool { return p == current })
+	return others[s.random.IntN(len(others))].held[0]
+}
+
+// release lets a call continue, perhaps after a program was killed.
+func (s *schedule) release(c *call) {
+	if s.plan.kill > 0 && s.faults == 0 && s.random.Float64() < s.plan.kill {
+		if p := s.chooseVictim(); p != nil {
+			s.faults++
+			s.trace = append(s.trace, "KILL "+p.name)
+			p.killed, p.held = true, nil
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			if p == c.p {
+				return
+			}
+		}
+	}
+	c.p.held = slices.Delete(c.p.held, 0, 1)
+	s.trace = append(s.trace, c.String())
+	s.send(answer{id: c.id, flags: keepCall})
+}
+
+func (s *schedule) chooseVictim() *process {
+	var list []*process
+	for _, p := range s.processes {
+		if p.product && !p.ended && p.calls > 0 && strings.HasPrefix(p.name, s.plan.victim) {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list[s.random.IntN(len(list))]
+}
