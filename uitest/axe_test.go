@@ -83,46 +83,40 @@ func (s *stage) violations(script string) (found []string) {
 	return found
 }
 
+// looks checks a page at one width; at 800 px only that it does not scroll sideways.
+func (s *stage) looks(script, path string, width int64, scheme string) {
+	s.Helper()
+	s.do(chromedp.Navigate(s.origin+path), chromedp.WaitReady("body"))
+	if width != 800 {
+		for _, v := range s.violations(script) {
+			s.Errorf("%s at %d px, %s: %s", path, width, scheme, v)
+		}
+	}
+	var wide int64
+	s.do(chromedp.Evaluate("document.documentElement.scrollWidth", &wide))
+	if wide > width {
+		s.Errorf("%s is %d px wide at %d", path, wide, width)
+	}
+}
+
 // TestAccessible: axe-core has nothing to say about any page, light or dark, wide or on a
 // phone, and it does where there is something.
 func TestAccessible(t *testing.T) {
 	script := axe(t)
-	s := open(t, func(s *stage) {
-		s.thread("push", "--source", "shop", "--type", "order", "--subtype", "new", "--content", `{"id":7}`)
-		s.thread("subscribe", "--consumer", "mail", "--handler", "true", "--filter", "type = 'order'")
-		s.thread("subscribe", "--consumer", "worker", "--handler", "true")
-		s.thread("pause", "--consumer", "mail")
-		s.thread("consume", "--consumer", "worker", "--max-attempts", "1", "--", "sh", "-c", "echo no such customer >&2; exit 3")
-		s.thread("schedule", "add", "--name", "tick", "--when", "@hourly", "--source", "cron", "--type", "tick")
-		s.thread("push", "--source", "shop", "--type", "later", "--content", "x", "--delay", "1h")
-		s.thread("run", "exec", "--", "sh", "-c", "echo done; echo careful >&2")
-	})
-	pages := []string{"/", "/lanes", "/login", "/no/such/page", "/threads/inbox/info", "/threads/inbox/events", "/threads/inbox/events?filter=type+%3D+'order'&explain=1",
-		"/threads/inbox/events?filter=nonsense", "/threads/inbox/events/1", "/threads/inbox/dead", "/threads/inbox/schedules", "/threads/inbox/runs"}
-	var run string
-	s.do(chromedp.Navigate(s.origin+"/threads/inbox/runs"), chromedp.Evaluate(`document.querySelector('tbody a').getAttribute('href')`, &run))
-	pages = append(pages, run)
-	for _, look := range []string{"light", "dark", "phone"} {
-		scheme := map[string]string{"dark": "dark"}[look]
-		if scheme == "" {
-			scheme = "light"
-		}
+	s := open(t, everything)
+	recorded := s.recorded("coder")
+	pages := append(s.pages(), "/login", "/no/such/page", "/threads/inbox/events?filter=type+%3D+'order'&explain=1", "/threads/inbox/events?filter=type=message")
+	for _, scheme := range []string{"light", "dark"} {
 		s.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-		if look == "phone" {
-			s.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
-		}
-		for _, path := range pages {
-			s.do(chromedp.Navigate(s.origin+path), chromedp.WaitReady("body"))
-			for _, v := range s.violations(script) {
-				t.Errorf("%s, %s: %s", path, look, v)
-			}
-			var wide bool
-			s.do(chromedp.Evaluate("document.documentElement.scrollWidth > innerWidth", &wide))
-			if look == "phone" && wide {
-				t.Errorf("%s is wider than a phone", path)
+		for _, width := range []int64{1440, 800, 390} {
+			s.do(chromedp.EmulateViewport(width, 844))
+			for _, path := range pages {
+				s.looks(script, path, width, scheme)
 			}
 		}
 	}
+	s.do(chromedp.Navigate(s.origin + recorded))
+	s.until("getComputedStyle(document.querySelector('#steps summary')).display === 'grid'")
 	s.do(chromedp.Evaluate(`document.body.append(document.createElement('img'))`, nil))
 	if found := strings.Join(s.violations(script), "\n"); !strings.Contains(found, "image-alt") {
 		t.Errorf("a picture without a text is not found: %s", found)

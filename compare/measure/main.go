@@ -37,7 +37,7 @@ type Command struct {
 	Stdin string        // a file; "" for nothing
 	Pipe  bool          // stdout is a pipe that is read to its end, and not /dev/null
 	Env   []string      // added to the environment
-	Stamp string        // a FIFO: the run is over when what the command starts has written its time to it
+	Stamp string        // a FIFO: the run has ended when the started command has written its time to it
 	Pause time.Duration // after the run
 }
 

@@ -84,7 +84,7 @@ func (l *lab) anythingNew() error {
 		return err
 	}
 	l.paired(fmt.Sprintf("anything new? %s unread, a LIKE that matches none", thousands(l.events)), m[0], m[1], "(C)", 0.01)
-	l.paired("the same beside SQLite in Go", m[0], m[2], "(Go)", 0)
+	l.paired("the same next to SQLite in Go", m[0], m[2], "(Go)", 0)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (l *lab) pushInProcess() error {
 		return err
 	}
 	l.paired("one durable push in process, which opens and closes the file each time", m[0], m[1], "(C, kept open)", 0)
-	l.paired("the same beside SQLite in Go", m[0], m[2], "(Go, kept open)", 0)
+	l.paired("the same next to SQLite in Go", m[0], m[2], "(Go, kept open)", 0)
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (l *lab) together() error {
 		many = append(many, int64(r))
 	}
 	a, b := median(one), median(many)
-	l.add(row{what: "durable pushes per second, library, 64 goroutines beside one", ours: fmt.Sprintf("%d/s", b), theirs: fmt.Sprintf("%d/s (one)", a), figure: float64(b) / float64(a), asked: 12, atLeast: true})
+	l.add(row{what: "durable pushes per second, library, 64 goroutines next to one", ours: fmt.Sprintf("%d/s", b), theirs: fmt.Sprintf("%d/s (one)", a), figure: float64(b) / float64(a), asked: 12, atLeast: true})
 	return nil
 }
 

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Command compare measures thread beside SQLite: driven from C (mattn/go-sqlite3,
+// This test binary measures thread next to SQLite: driven from C (mattn/go-sqlite3,
 // the one place of this repository with CGO), translated to Go (modernc.org/sqlite)
 // and as the sqlite3 shell. What is compared runs in turn, so that a busy machine
 // slows both; figures are medians, and a ratio is ours over theirs. It prints
-// Markdown for docs/PERFORMANCE.md.
+// Markdown for docs/reference/performance.md.
 //
 //	make compare                         1,000,000 events, some minutes
 //	make compare COMPARE_EVENTS=20000    a minute
@@ -27,18 +27,23 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"thread/engine"
 )
 
-func main() {
+// TestMain measures where COMPARE_EVENTS is set, which make compare does.
+func TestMain(*testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == workerVerb {
 		if err := work(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, "compare:", os.Args[2:], err)
 			os.Exit(1)
 		}
+		return
+	}
+	if os.Getenv("COMPARE_EVENTS") == "" {
 		return
 	}
 	if err := compare(); err != nil {
@@ -106,11 +111,12 @@ func compare() error {
 		{"drain", true, l.drain},
 		{"in process", true, l.inProcess},
 		{"many writers", true, l.crowd},
-		{"beside a scan", true, l.besideScan},
+		{"next to a scan", true, l.besideScan},
 		{"wake-up", false, l.wakeUp},
 		{"dispatch", true, l.dispatch},
 		{"series", false, l.series},
 		{"records", false, l.records},
+		{"jobs", false, l.jobs},
 		{"side by side", false, l.sideBySide},
 	} {
 		known[step.what] = true
@@ -202,8 +208,12 @@ func asAfterBoot(path string) error {
 }
 
 // run runs a program whose costs do not interest.
-func run(stdin string, args ...string) error {
+func run(stdin string, args ...string) error { return runWith(nil, stdin, args...) }
+
+// runWith is run with an environment. With nil it is the one of this process.
+func runWith(env []string, stdin string, args ...string) error {
 	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = env
 	if stdin != "" {
 		f, err := os.Open(stdin)
 		if err != nil {

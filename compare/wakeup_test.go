@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
 const wakeUpPause = 80 * time.Millisecond
 
 // wakeUp is the time from the start of a push to its handler: without a server, with
-// one, and beside a shell that does nothing but start the same handler.
+// one, and next to a shell that does nothing but start the same handler.
 func (l *lab) wakeUp() error {
 	fifo := func(name string) (string, error) {
 		path := l.path(name)
@@ -72,7 +72,7 @@ func (l *lab) wakeUp() error {
 	}
 	l.paired("from the start of `push` to its handler's first instruction, a push every 80 ms", runs[0].took, runs[2].took, "(sh -c)", 0)
 	l.paired("the same with a server", runs[1].took, runs[2].took, "(sh -c)", 0)
-	l.paired("`sh -c` to the handler's first instruction, beside the empty program", runs[2].took, runs[3].took, "(empty)", 0)
+	l.paired("`sh -c` to the handler's first instruction, next to the empty program", runs[2].took, runs[3].took, "(empty)", 0)
 	return nil
 }
 

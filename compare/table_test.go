@@ -96,7 +96,7 @@ func (l *lab) print(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "%s\n\n| what | thread | beside | at p10 | figure | asked | |\n|---|---|---|---|---|---|---|\n", machine)
+	fmt.Fprintf(&b, "%s\n\n| what | thread | next to | at p10 | figure | asked | |\n|---|---|---|---|---|---|---|\n", machine)
 	for _, r := range l.rows {
 		figure, best := number(r.figure), ""
 		if r.best > 0 {
@@ -173,7 +173,7 @@ func (l *lab) machine() (string, error) {
 		runtime.Version(), experiment(), strings.Fields(string(shell))[0], inC, moduleVersion("github.com/mattn/go-sqlite3"), inGo, moduleVersion("modernc.org/sqlite")), nil
 }
 
-// experiment is how thread was built, but for its flags.
+// experiment is how thread was built, except for its flags.
 func experiment() string {
 	if s := os.Getenv("GOEXPERIMENT"); s != "" {
 		return " with GOEXPERIMENT=" + s

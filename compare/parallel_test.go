@@ -35,8 +35,8 @@ func nap() error {
 	}
 }
 
-// sideBySide compares 10,000 events over 100 keys that take 5 ms of work each, those of
-// a key in order: sixteen workers beside one, and beside a queue in SQLite that takes
+// sideBySide compares 10,000 events over 100 keys that take 5 ms of work each,
+// in order within a key: sixteen workers next to one, and next to a queue in SQLite that takes
 // the oldest event of a key as goqite does. Then the same with 5 ms added to every sync,
 // of both, as on an SD card.
 func (l *lab) sideBySide() error {
@@ -62,9 +62,9 @@ func (l *lab) sideBySide() error {
 			return err
 		}
 		rate := func(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }
-		l.add(row{what: "10,000 events over 100 keys, 5 ms of work each, 16 workers beside one" + what, ours: fmt.Sprintf("%.0f/s", rate(all, many)), theirs: fmt.Sprintf("%.0f/s with one", rate(few, one)),
+		l.add(row{what: "10,000 events over 100 keys, 5 ms of work each, 16 workers next to one" + what, ours: fmt.Sprintf("%.0f/s", rate(all, many)), theirs: fmt.Sprintf("%.0f/s with one", rate(few, one)),
 			figure: rate(all, many) / rate(few, one), asked: 14, atLeast: true})
-		l.add(row{what: "the same beside a queue in SQLite, 16 workers" + what, ours: fmt.Sprintf("%.0f/s", rate(all, many)), theirs: fmt.Sprintf("%.0f/s (C)", rate(theirs, sqlite)),
+		l.add(row{what: "the same next to a queue in SQLite, 16 workers" + what, ours: fmt.Sprintf("%.0f/s", rate(all, many)), theirs: fmt.Sprintf("%.0f/s (C)", rate(theirs, sqlite)),
 			figure: rate(all, many) / rate(theirs, sqlite), asked: 1, atLeast: true})
 	}
 	return nil
@@ -116,20 +116,7 @@ func (l *lab) napThread(n, workers int, slow bool) (time.Duration, error) {
 
 // runQuietly is run without handlers that start by themselves.
 func runQuietly(stdin string, args ...string) error {
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "THREAD_DISPATCH=none", quietSignals)
-	if stdin != "" {
-		f, err := os.Open(stdin)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		cmd.Stdin = f
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", args, err, out)
-	}
-	return nil
+	return runWith(append(os.Environ(), "THREAD_DISPATCH=none", quietSignals), stdin, args...)
 }
 
 // napSQLite has another process work through a queue in SQLite, and returns how long it

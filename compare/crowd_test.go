@@ -42,7 +42,7 @@ func (l *lab) start(args ...string) (*member, error) {
 	return m, nil
 }
 
-// pushers lets so many processes push at once, each n times, and returns what all
+// pushers lets that many processes push at once, each n times, and returns what all
 // of them saw.
 func (l *lab) pushers(processes int, what, path string, n int) (o outcome, err error) {
 	var all []*member
@@ -74,7 +74,7 @@ func (l *lab) pushers(processes int, what, path string, n int) (o outcome, err e
 	return o, nil
 }
 
-// crowd is what a push takes beside other pushing processes.
+// crowd is what a push takes next to other pushing processes.
 func (l *lab) crowd() error {
 	for _, others := range []int{8, 16} {
 		var ours, theirs outcome
@@ -94,14 +94,14 @@ func (l *lab) crowd() error {
 				side.sum.All += o.All
 			}
 		}
-		l.ratio(fmt.Sprintf("p99 of a push beside %d other pushing processes", others), percentile(ours.Took, 99), percentile(theirs.Took, 99), "(C, FULL, busy_timeout)", 0.3)
-		l.ratio(fmt.Sprintf("p50 of it, beside %d", others), percentile(ours.Took, 50), percentile(theirs.Took, 50), "(C)", 0)
+		l.ratio(fmt.Sprintf("p99 of a push next to %d other pushing processes", others), percentile(ours.Took, 99), percentile(theirs.Took, 99), "(C, FULL, busy_timeout)", 0.3)
+		l.ratio(fmt.Sprintf("p50 of it, next to %d", others), percentile(ours.Took, 50), percentile(theirs.Took, 50), "(C)", 0)
 		l.ratio("time until all have ended", ours.All, theirs.All, "(C)", 0)
 	}
 	return nil
 }
 
-// besideScan is what a push takes beside a process that reads everything for
+// besideScan is what a push takes next to a process that reads everything for
 // ever.
 func (l *lab) besideScan() error {
 	var alone, beside []time.Duration
@@ -125,7 +125,7 @@ func (l *lab) besideScan() error {
 		}
 		beside = append(beside, o.Took...)
 	}
-	l.ratio(fmt.Sprintf("p50 of a push beside an endless scan of %s events, beside the same alone", thousands(l.events)), median(beside), median(alone), "(alone)", 2.5)
+	l.ratio(fmt.Sprintf("p50 of a push next to an endless scan of %s events, next to the same alone", thousands(l.events)), median(beside), median(alone), "(alone)", 2.5)
 	l.ratio("p99 of it", percentile(beside, 99), percentile(alone, 99), "(alone)", 0)
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	_ "modernc.org/sqlite"          // driver "sqlite", Go
 )
 
-// schema is that of the tool that thread takes the place of, with its indexes.
+// schema is the schema of the tool that thread takes the place of, with its indexes.
 const schema = `
 CREATE TABLE IF NOT EXISTS events (
   id         INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -131,9 +131,9 @@ func (l *lab) ingest() (err error) {
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("ingest of %s events from NDJSON, one atomic batch beside transactions of 1000, whole process", thousands(l.events))
+	what := fmt.Sprintf("ingest of %s events from NDJSON, one atomic batch next to transactions of 1000, whole process", thousands(l.events))
 	l.paired(what, runs[0].took, runs[1].took, "(C)", 0.2)
-	l.paired("the same beside SQLite in Go", runs[0].took, runs[2].took, "(Go)", 0)
+	l.paired("the same next to SQLite in Go", runs[0].took, runs[2].took, "(Go)", 0)
 	if err := os.Remove(l.path("modern.db")); err != nil {
 		return err
 	}
@@ -206,9 +206,9 @@ func (l *lab) push() error {
 	}
 	few, big, theirs, empty := runs[0].took, runs[1].took, runs[2].took, runs[3].took
 	l.paired("`thread push`, whole process, durable", few, theirs, "(shell)", 0.65)
-	l.paired("the same beside an empty static Go program", few, empty, "(empty)", 2.2)
-	l.paired("`thread --version` beside the empty program", runs[4].took, empty, "(empty)", 0)
-	l.paired(fmt.Sprintf("push with %s events stored, beside 1,000", thousands(l.events)), big, few, "(1,000)", 1.15)
+	l.paired("the same next to an empty static Go program", few, empty, "(empty)", 2.2)
+	l.paired("`thread --version` next to the empty program", runs[4].took, empty, "(empty)", 0)
+	l.paired(fmt.Sprintf("push with %s events stored, next to 1,000", thousands(l.events)), big, few, "(1,000)", 1.15)
 	written, other := median(runs[0].written), median(runs[2].written)
 	l.add(row{what: "bytes written by a push, events.jsonl included", ours: fmt.Sprint(written), theirs: fmt.Sprint(other) + " (shell)", figure: float64(written) / float64(other), asked: 1})
 	peak := median(runs[1].peak)

@@ -140,6 +140,7 @@ func sessionRows(n int, at time.Time) (rows []history.Row) {
 	subject := fmt.Sprintf("user:%d", n%997)
 	rows = append(rows, &history.SessionRow{ID: id, SubjectRef: subject, AgentName: "coder", ActiveAgentName: "coder", Status: "active", Title: "a session", CreatedAt: at, UpdatedAt: at})
 	text := []byte(`[{"type":"text","text":"` + strings.Repeat("some words of a message ", 8) + `"}]`)
+	request, response := []byte(`{"request":{"messages":`+string(text)+`}}`), []byte(`{"response":{"content":`+string(text)+`}}`)
 	for r := range 11 {
 		at = at.Add(time.Second)
 		run := fmt.Sprintf("run_%08d_%02d", n, r)
@@ -152,7 +153,7 @@ func sessionRows(n int, at time.Time) (rows []history.Row) {
 		for i := range 2 {
 			step := fmt.Sprintf("step_%08d_%02d_%d", n, r, i)
 			rows = append(rows,
-				&history.StepRow{ID: step, RunID: run, Seq: int64(i + 1), StepType: "model_call", AgentName: "coder", Status: "completed", Input: text, Output: text, StartedAt: at, EndedAt: at},
+				&history.StepRow{ID: step, RunID: run, Seq: int64(i + 1), StepType: "model_call", AgentName: "coder", Status: "completed", Input: request, Output: response, StartedAt: at, EndedAt: at},
 				&history.ToolCallRow{ID: "tool_" + step, RunID: run, StepID: step, SourceType: "native", ToolName: fmt.Sprintf("tool%d", n%50), Request: text, Response: text, Status: "completed", DurationMS: 12, StartedAt: at, EndedAt: at})
 		}
 	}
@@ -214,7 +215,7 @@ func (l *lab) openRecorded() (*history.History, error) {
 // recordWrites compares transactions as an agent makes them.
 func (l *lab) recordWrites(h *history.History, db *sql.DB, stmts map[history.Entity]*sql.Stmt, sessions int, start time.Time) error {
 	next := 0
-	// What is written is made beforehand: to make it is no part of either side.
+	// What is written is made beforehand: to make it is not a part of either side.
 	samples := make([][]history.Row, 64)
 	for i := range samples {
 		samples[i] = sessionRows(rand.N(sessions), start)
