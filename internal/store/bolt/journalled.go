@@ -57,38 +57,60 @@ func newBase(epoch uint64, used bool) disk.Base {
 
 // Journal is events.journal as far as it was read. The lock of events.db is held.
 type Journal struct {
-	journal *journal.File // nil until it is needed
-	over    *index.Overlay
-	base    disk.Base
-	check   func(os.FileInfo) error // of the file, before it is used; nil: none
+	journal  *journal.File // nil until it is needed
+	identity os.FileInfo   // of the file
+	over     *index.Overlay
+	base     disk.Base
+	known    bool                    // base belongs to the newest commit of events.db
+	all      bool                    // of it was read under the exclusive lock, and nothing written since
+	check    func(os.FileInfo) error // of the file, before it is used; nil: none
 }
 
 // overlay returns the changes that the journal has for the database, nil where it was
 // never used.
 func (db *database) overlay(b *bbolt.Tx) (*index.Overlay, error) {
-	if err := index.CheckTree(index.Root(b)); err != nil { // before the first small bucket is read
-		return nil, err
-	}
-	meta, err := index.OpenBucket(b, nil, disk.BucketMeta)
-	if meta == nil || err != nil {
-		return nil, err
-	}
-	format, err := index.Get(meta, disk.KeyFormat)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := disk.DecodeFormat(format); err != nil {
-		return nil, err // a later format may have another journal
-	}
-	base, err := baseIn(meta)
-	if err != nil {
-		return nil, err
+	base := db.base
+	if !db.known {
+		var err error
+		if base, err = checkedBase(b); err != nil {
+			return nil, err
+		}
 	}
 	flag := os.O_RDWR
 	if b.DB().IsReadOnly() {
 		flag = os.O_RDONLY
 	}
-	return db.read(db.journalPath(), flag, base, false, index.Stored(b))
+	over, err := db.read(db.journalPath(), flag, base, false, index.Stored(b))
+	db.known = err == nil
+	return over, err
+}
+
+// checkedBase is baseOf for a database that was not looked at yet.
+func checkedBase(b *bbolt.Tx) (base disk.Base, err error) {
+	if err := index.CheckTree(index.Root(b)); err != nil { // before the first small bucket is read
+		return base, err
+	}
+	meta, err := index.OpenBucket(b, nil, disk.BucketMeta)
+	if meta == nil || err != nil {
+		return base, err
+	}
+	format, err := index.Get(meta, disk.KeyFormat)
+	if err != nil {
+		return base, err
+	}
+	if _, err := disk.DecodeFormat(format); err != nil {
+		return base, err // a later format may have another journal
+	}
+	return baseIn(meta)
+}
+
+// readAll reads the journal under the exclusive lock.
+func (db *database) readAll() error {
+	return db.View(func(b *bbolt.Tx) error {
+		_, err := db.overlay(b)
+		db.all = err == nil
+		return err
+	})
 }
 
 // read continues to read the journal at path, of that base.
@@ -117,7 +139,7 @@ func (j *Journal) read(path string, flag int, base disk.Base, all bool, stored f
 }
 
 func (j *Journal) rebase(base disk.Base) {
-	j.over, j.base = new(index.Overlay), base
+	j.over, j.base, j.all = new(index.Overlay), base, false
 	j.journal.Rebase(journal.Base{Epoch: base.Epoch, Salt: base.Salt})
 }
 
@@ -136,19 +158,23 @@ func (j *Journal) open(path string, flag int) error {
 	if err := j.usable(f); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	j.journal = journal.New(f, journal.Base{})
 	return nil
 }
 
+// usable makes f the journal, if it may be used.
 func (j *Journal) usable(f *os.File) error {
-	if err := lock.Usable(f); err != nil || j.check == nil {
+	if err := lock.Usable(f); err != nil {
 		return err
 	}
 	info, err := f.Stat()
+	if err == nil && j.check != nil {
+		err = j.check(info)
+	}
 	if err != nil {
 		return err
 	}
-	return j.check(info)
+	j.journal, j.identity = journal.New(f, journal.Base{}), info
+	return nil
 }
 
 // Read reads the whole journal of t for a database that is read without bbolt. Record is
@@ -201,7 +227,6 @@ func (db *database) makeJournal() error {
 	if err := db.fill(f); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	db.journal = journal.New(f, journal.Base{})
 	return nil
 }
 
@@ -213,10 +238,18 @@ func (db *database) fill(f *os.File) error {
 	if err := db.likeDatabase(f); err != nil {
 		return err
 	}
-	if err := journal.Make(f); err != nil {
+	info, err := f.Stat()
+	if err == nil {
+		err = journal.Make(f)
+	}
+	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), durable.SyncDir(filepath.Dir(db.Path())))
+	if err := errors.Join(f.Sync(), durable.SyncDir(filepath.Dir(db.Path()))); err != nil {
+		return err
+	}
+	db.journal, db.identity = journal.New(f, journal.Base{}), info
+	return nil
 }
 
 // likeDatabase gives a journal the owner, the group and the mode of events.db: any account
@@ -262,7 +295,11 @@ func (t *Store) beginWrite(db *database, direct bool) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	over, err := db.overlay(b)
+	over := db.over
+	if !db.all {
+		over, err = db.overlay(b)
+	}
+	db.all = false
 	if err != nil || over == nil || direct {
 		if err := errors.Join(b.Rollback(), err); err != nil {
 			return nil, err

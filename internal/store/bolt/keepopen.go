@@ -8,8 +8,6 @@ import (
 	"time"
 	"unsafe"
 
-	"go.etcd.io/bbolt"
-
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 	"thread/lock"
@@ -199,16 +197,13 @@ func (t *Store) relock(ctx context.Context, k *keptDatabase, m lock.Mode) (usabl
 
 // unchanged is relock after the lock was taken.
 func (t *Store) unchanged(k *keptDatabase, m lock.Mode) (usable bool, err error) {
-	info, err := k.file.Stat()
-	if err != nil {
-		return false, err
-	}
-	named, err := os.Lstat(t.Path(DatabaseName))
-	if err != nil || !os.SameFile(named, info) || info.Size() != k.info.Size() {
+	info, err := os.Lstat(t.Path(DatabaseName))
+	if err != nil || !os.SameFile(info, k.info) || info.Size() != k.info.Size() {
 		return false, nil // what is wrong there is said when it is opened
 	}
 	if k.journal != nil {
-		if same, err := lock.Names(t.Path(JournalName), k.journal.File()); !same || err != nil {
+		named, err := os.Lstat(t.Path(JournalName))
+		if err != nil || !os.SameFile(named, k.identity) {
 			return false, nil
 		}
 	}
@@ -229,7 +224,7 @@ func (t *Store) unchanged(k *keptDatabase, m lock.Mode) (usable bool, err error)
 		if err := disk.CheckHeader(k.file); err != nil {
 			return false, err
 		}
-		k.metas = metas
+		k.metas, k.known = metas, false
 	}
 	return true, nil
 }
@@ -240,7 +235,7 @@ func (k *keptDatabase) resettle() error {
 		return nil
 	}
 	was, _ := k.journal.Position()
-	if err := k.View(func(b *bbolt.Tx) error { _, err := k.overlay(b); return err }); err != nil {
+	if err := k.readAll(); err != nil {
 		return err
 	}
 	if now, _ := k.journal.Position(); now == was {

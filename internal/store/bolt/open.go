@@ -122,7 +122,7 @@ func (t *Store) openNow(ctx context.Context, m lock.Mode, bytes int) (*database,
 	db.AllocSize = growBytes
 	if m == lock.Exclusive {
 		if err := db.guard(func() error {
-			if err := db.View(func(b *bbolt.Tx) error { _, err := db.overlay(b); return err }); err != nil {
+			if err := db.readAll(); err != nil {
 				return err
 			}
 			return db.settle(t.markPath())

@@ -66,6 +66,7 @@ type File struct {
 	crc    uint32 // of the last record
 	last   []byte // the last record, as it was read or written
 	at     int    // its slot
+	looked []byte // by Look, for the next one
 }
 
 // New returns the journal in a file, at its beginning.
@@ -96,7 +97,7 @@ func (j *File) Base() Base { return j.base }
 func (j *File) Position() (number, crc uint32) { return j.number, j.crc }
 
 // Rebase moves to the beginning, for the records of another base.
-func (j *File) Rebase(base Base) { *j = File{f: j.f, base: base} }
+func (j *File) Rebase(base Base) { *j = File{f: j.f, base: base, last: j.last[:0], looked: j.looked} }
 
 // Epoch returns the epoch of the record in slot 0, 0 when that is not sound.
 func Epoch(f *os.File) uint64 {
@@ -204,7 +205,8 @@ func (j *File) Look() (there, more bool) {
 	if len(j.last) == 0 {
 		at = j.slot
 	}
-	b := make([]byte, n+headerBytes)
+	j.looked = slices.Grow(j.looked[:0], n+headerBytes)[:n+headerBytes]
+	b := j.looked
 	m, _ := j.f.ReadAt(b, int64(at)*SlotBytes)
 	if m < n || !bytes.Equal(b[:len(j.last)], j.last) {
 		return false, true
@@ -214,7 +216,7 @@ func (j *File) Look() (there, more bool) {
 	}
 	next := b[n:]
 	epoch := binary.BigEndian.Uint64(next[8:])
-	return true, epoch >= j.base.Epoch || epoch == 0 && !bytes.Equal(next, make([]byte, headerBytes))
+	return true, epoch >= j.base.Epoch || epoch == 0 && [headerBytes]byte(next) != [headerBytes]byte{}
 }
 
 // Sound calls apply with the changes of each sound record of the newest base, in order,
