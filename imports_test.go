@@ -65,6 +65,7 @@ var permitted = map[string]string{
 	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/command thread/internal/durable thread/internal/lanes thread/internal/pipe thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/internal/consume":  "thread/engine thread/event thread/internal/command thread/internal/duration thread/internal/lanes thread/internal/pipe thread/internal/redact thread/internal/watch",
 	"thread/internal/jsonform": "thread/engine thread/event thread/filter thread/internal/dispatch",
+	"thread/internal/counts":   "thread/engine thread/event",
 	"thread/compat":            "thread/engine thread/event thread/filter thread/history thread/internal/apptable thread/internal/durable thread/internal/historymirror thread/internal/store thread/internal/target thread/jsonlog thread/lock modernc.org/sqlite",
 
 	"thread/internal/address": "thread/engine",
@@ -79,7 +80,7 @@ var permitted = map[string]string{
 
 	"thread/internal/systemd": "github.com/coreos/go-systemd/v22/daemon",
 
-	"thread/internal/api":  "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/similar thread/internal/target",
+	"thread/internal/api":  "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/counts thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/similar thread/internal/target",
 	"thread/internal/page": "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/dispatch thread/internal/jsonform thread/internal/similar thread/internal/target thread/internal/watch thread/lock",
 
 	"thread/internal/mcp": "thread/engine thread/event thread/history thread/internal/address thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/target github.com/modelcontextprotocol/go-sdk",
@@ -97,7 +98,7 @@ var permitted = map[string]string{
 
 	"thread/internal/cli": "thread/engine thread/internal/address thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/similar thread/internal/store thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 
-	"thread/internal/verb/core":          "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/dispatch thread/internal/duration thread/internal/fsck thread/internal/jsonform thread/internal/progress thread/internal/target thread/internal/verb/tracing/deliveries thread/internal/watch thread/jsonlog",
+	"thread/internal/verb/core":          "thread/engine thread/event thread/filter thread/internal/cli thread/internal/consume thread/internal/counts thread/internal/dispatch thread/internal/duration thread/internal/fsck thread/internal/jsonform thread/internal/progress thread/internal/target thread/internal/verb/tracing/deliveries thread/internal/watch thread/jsonlog",
 	"thread/internal/verb/sqlite":        "thread/compat thread/engine thread/history thread/internal/apptable thread/internal/cli thread/internal/durable thread/internal/target thread/internal/verb/mirror thread/internal/verb/take",
 	"thread/internal/verb/mirror":        "thread/history thread/internal/cli",
 	"thread/internal/verb/take":          "thread/engine thread/event thread/internal/apptable thread/internal/cli thread/outbox",

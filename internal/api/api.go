@@ -22,13 +22,14 @@ type API struct {
 	partTime time.Duration
 	mux      *http.ServeMux
 	large    chan struct{} // one place for each body of which a long part is in memory
+	counting chan struct{} // one place for each count of events
 	repeats  repeats
 }
 
 // New returns the API of host. Each 64 KiB of a body have partTime to come. The journal,
 // nil for none, keeps the answers of requests with a key over a restart.
 func New(host Host, partTime time.Duration, journal Journal) *API {
-	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), repeats: repeats{now: time.Now}}
+	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), counting: make(chan struct{}, countsAtOnce), repeats: repeats{now: time.Now}}
 	a.repeats.load(journal)
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.method+" "+r.path, func(rw http.ResponseWriter, q *http.Request) {
@@ -163,7 +164,7 @@ func Needs(q *http.Request, pages bool) (Rights, bool) {
 	}
 	// Other methods and paths next to those are refused by the API, too.
 	segments := strings.Split(q.URL.EscapedPath(), "/")
-	if method != http.MethodGet && len(segments) > 3 && segments[1] == "threads" && slices.Contains([]string{"events", "consumers", "dead", "schedules", "runs", "sessions"}, segments[3]) {
+	if method != http.MethodGet && len(segments) > 3 && segments[1] == "threads" && slices.Contains([]string{"events", "consumers", "dead", "schedules", "runs", "sessions", "stats"}, segments[3]) {
 		return Write, true
 	}
 	return None, false

@@ -291,6 +291,7 @@ func (a *API) stateRoutes() []route {
 	return []route{
 		{"GET", name + "/events/{id}", Read, a.thread(oneEvent), nil},
 		{"GET", name + "/events/{id}/why", Read, a.thread(why), []string{"consumer"}},
+		{"GET", name + "/stats", Read, a.stats, []string{"by", "filter", "since", "limit"}},
 		{"GET", name + "/consumers", Read, a.thread(consumers), nil},
 		{"PUT", name + "/consumers/{consumer}", Admin, asked(a, subscribe), nil},
 		{"DELETE", name + "/consumers/{consumer}", Admin, a.thread(unsubscribe), nil},

@@ -138,6 +138,22 @@ func TestAPIDay(t *testing.T) {
 	do("GET", "events/4", "", 404)
 	do("GET", "events/x", "", 400)
 	do("GET", "events/1/why?consumer=w", "", 200)
+	for query, want := range map[string]string{
+		"":                            "[map[count:2 source:s subtype:<nil> type:u] map[count:1 source:s subtype:<nil> type:t]] true",
+		"?limit=1":                    "[map[count:2 source:s subtype:<nil> type:u]] false",
+		"?by=source":                  "[map[count:3 source:s]] true",
+		"?by=type&filter=type='t'":    "[map[count:1 type:t]] true",
+		"?since=2099-01-01T00:00:00Z": "[] true",
+		"?by=subtype&limit=1000":      "[map[count:3 subtype:<nil>]] true",
+		"?since=2000-01-01T00:00:00Z&by=source,type&limit=1": "[map[count:2 source:s type:u]] false",
+	} {
+		if a := do("GET", "stats"+query, "", 200); fmt.Sprint(a["counts"], a["complete"]) != want {
+			t.Errorf("stats%s: %v, want %s", query, a, want)
+		}
+	}
+	for _, query := range []string{"?by=content", "?since=1h", "?limit=0", "?filter=type+="} {
+		do("GET", "stats"+query, "", 400)
+	}
 	do("GET", "events/1/why", "", 400)
 	d := do("POST", "consumers/w/next", "", 200)["delivery"]
 	do("POST", "consumers/w/retry", fmt.Sprintf(`{"delivery":%v,"error":"no route"}`, d), 200, "settled", true)

@@ -62,13 +62,14 @@ func serveWeb(t *testing.T, h *host, args ...string) *web {
 }
 
 // ask returns the answer to a request, "" for another status.
-func (w *web) ask(method, path, body string) string {
+func (w *web) ask(method, path, body string, accept ...string) string {
 	w.t.Helper()
 	q, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	q.Header.Set("Content-Type", "application/json")
+	q.Header["Accept"] = accept
 	a, err := w.client.Do(q)
 	if err != nil {
 		w.t.Fatal(err)
@@ -120,6 +121,9 @@ func TestServeWeb(t *testing.T) {
 		}
 		w.await("/threads/"+name+"/runs.json", `"state":"running"`, `"activity":"streaming"`, `"lane":"main"`)
 		w.await("/threads/"+name+"/events", "hello")
+		if text := w.ask("GET", "/threads/"+name+"/stats?by=type", "", "application/json"); !strings.Contains(text, `{"counts":[{"count":1,"type":"t"}],"complete":true}`) {
+			t.Errorf("%s: stats: %s", name, text)
+		}
 		w.await("/threads/"+name+"/info", "chat")
 		w.await("/", ">"+name+"<")
 		h.run("send", "--thread", map[string]string{"fleet": h.url, "near": dir}[name], "--consumer", "chat", "go")
