@@ -40,29 +40,45 @@ func (r *dispatcher) forgetPopped(consumer string) error {
 	return nil
 }
 
-// ackPopped moves the progress of consumer to the highest id that its run has
-// popped. A record that is lost costs a second delivery, so errors are logged.
-func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
-	f, err := os.OpenFile(s.poppedPath(consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
+// ForgetPopped drops what earlier handlers of consumer have recorded with Popped, and returns the
+// variable with which the next one records. It is for the supervisor of a thread on a server.
+func ForgetPopped(t *engine.Thread, consumer string) (variable string, err error) {
+	r := newDispatcher(t, Options{})
+	return envPopped + "=" + r.poppedPath(consumer), r.forgetPopped(consumer)
+}
+
+// AckPopped acks the highest id that the run has recorded with Popped, if any.
+func AckPopped(ctx context.Context, t *engine.Thread, consumer, run string) error {
+	highest, err := newDispatcher(t, Options{}).popped(consumer, run)
+	if err != nil || highest == 0 {
+		return err
+	}
+	return t.Ack(ctx, consumer, highest)
+}
+
+// popped returns the highest id that the run has recorded, 0 for none.
+func (r *dispatcher) popped(consumer, run string) (highest int64, err error) {
+	f, err := os.OpenFile(r.poppedPath(consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return
+		return 0, nil
 	}
 	if err != nil {
-		s.report(consumer, err)
-		return
+		return 0, err
 	}
 	defer f.Close()
-	var highest int64
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		rest, mine := strings.CutPrefix(lines.Text(), run+" ")
 		if id, err := strconv.ParseInt(rest, 10, 64); mine && err == nil {
 			highest = max(highest, id)
 		}
 	}
-	if highest == 0 {
-		return
-	}
-	_, err = retryBusy(ctx, s.dispatcher, func() (struct{}, error) { return struct{}{}, s.t.Ack(ctx, consumer, highest) })
+	return highest, nil
+}
+
+// ackPopped is AckPopped of a supervisor. A record that is lost costs a second delivery, so errors
+// are logged.
+func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
+	_, err := retryBusy(ctx, s.dispatcher, func() (struct{}, error) { return struct{}{}, AckPopped(ctx, s.t, consumer, run) })
 	if err != nil && !errors.Is(err, engine.ErrNoSubscription) {
 		s.report(consumer, err)
 	}

@@ -149,6 +149,9 @@ func (r *dispatcher) author() string {
 // inHandler reports whether this process belongs to a handler of the thread, or is
 // left of one.
 func (r *dispatcher) inHandler() bool {
+	if url := r.t.URL(); url != "" {
+		return os.Getenv(envRunID) != "" && os.Getenv(envDir) == url
+	}
 	return os.Getenv(envRunID) != "" && sameDir(os.Getenv(envDir), r.t.Dir())
 }
 

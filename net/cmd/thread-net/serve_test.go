@@ -138,6 +138,26 @@ done`, dir))
 	}
 }
 
+// TestServeAcks: with --ack on-success a handler that exits 0 has acked what it popped, and one that
+// fails has not.
+func TestServeAcks(t *testing.T) {
+	h := newFleet(t)
+	popped := filepath.Join(t.TempDir(), "popped")
+	h.run("subscribe", "--consumer", "c", "--ack", "on-success", "--handler", fmt.Sprintf(
+		`thread-net pop --consumer c --last-event-id $THREAD_LAST_ACKED_ID --limit 2 | sed 's/^{"id":\([0-9]*\),.*/\1/' >>%[1]s; test $(wc -l <%[1]s) -gt 2`, popped))
+	serve := at(t.TempDir(), h.command("serve"))
+	serve.Stderr = os.Stderr
+	h.start(serve)
+	h.push(3)
+	awaitLong(popped, 5) // 1 and 2 twice
+	if info := h.settled(); !strings.Contains(info, `"last_acked_id": 3`) {
+		t.Errorf("info says %s", info)
+	}
+	if data, _ := os.ReadFile(popped); string(data) != "1\n2\n1\n2\n3\n" {
+		t.Errorf("popped %q", data)
+	}
+}
+
 // free waits until no process has the consumer's turn.
 func (h *host) free(consumer string) {
 	h.t.Helper()

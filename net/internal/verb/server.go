@@ -115,8 +115,6 @@ func (s *remote) Due(ctx context.Context) ([]engine.Due, error) {
 		switch {
 		case d.Err != nil:
 			s.warnOnce(d.Consumer, "it is left alone", d.Err)
-		case d.AckOnSuccess:
-			s.warnOnce(d.Consumer, "it is left alone: --ack on-success is for a directory: subscribe it without, and let its handler ack or consume", nil)
 		case d.First != 0 && !s.passedOver(&d):
 			due = append(due, d)
 		}
@@ -243,6 +241,9 @@ func (s *remote) handle(consumer string, c *served, hooks *dispatch.Hooks) (out 
 	run := s.runHandler(t, held, work, &before, hooks)
 	out = dispatch.Outcome{Ran: true, Look: true}
 	ok := run.Status == history.Completed
+	if ok && before.AckOnSuccess {
+		s.ackPopped(t, run)
+	}
 	hooks.Ended(ok)
 	if held.Err() != nil {
 		s.warn(consumer, "its turn is lost, and its handler is not left running", held.Err())
@@ -272,6 +273,15 @@ func (s *remote) handle(consumer string, c *served, hooks *dispatch.Hooks) (out 
 	return out, nil
 }
 
+// ackPopped acks what a handler with --ack on-success has popped.
+func (s *remote) ackPopped(t *engine.Thread, run *dispatch.EndedRun) {
+	limited, cancel := context.WithTimeout(context.Background(), afterTime)
+	defer cancel()
+	if err := dispatch.AckPopped(limited, t, run.Consumer, run.RunID); err != nil && !errors.Is(err, engine.ErrNoSubscription) {
+		s.warn(run.Consumer, "what its handler popped is not acked, and is delivered again", err)
+	}
+}
+
 // runHandler runs the handler once, and returns what is to be recorded of that.
 func (s *remote) runHandler(t *engine.Thread, held cli.Held, work *os.File, d *engine.Due, hooks *dispatch.Hooks) *dispatch.EndedRun {
 	fence := t.Store().(*pgstore.Store).Fence()
@@ -290,6 +300,13 @@ func (s *remote) runHandler(t *engine.Thread, held cli.Held, work *os.File, d *e
 		Env: append(os.Environ(), "THREAD_DIR="+t.URL(), "THREAD_CONSUMER="+d.Consumer, servers.EnvTurn+"="+strconv.FormatInt(fence, 10),
 			"THREAD_LAST_ACKED_ID="+strconv.FormatInt(d.Progress.LastAcked, 10), command.EnvRun+"="+run.RunID)}
 	spec.Env = append(spec.Env, hooks.Env(run.RunID, run.EventID)...)
+	if d.AckOnSuccess {
+		variable, err := dispatch.ForgetPopped(t, d.Consumer)
+		if err != nil {
+			s.warnOnce(d.Consumer, "what its handler pops may not be acked", err)
+		}
+		spec.Env = append(spec.Env, variable)
+	}
 	var p *command.Process
 	err = hooks.Start(run.RunID, func() (pid int, err error) {
 		if p, err = command.Start(spec); err != nil {
