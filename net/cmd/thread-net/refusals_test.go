@@ -15,7 +15,7 @@ func TestRefusals(t *testing.T) {
 	const url = "postgres://127.0.0.1:1/app?thread=inbox"
 	commands := map[string][]string{
 		"compact": {"--thread", url}, "repair": {"--thread", url, "--to", "new"}, "backup": {"new", "--thread", url}, "restore": {"old", "--to", url},
-		"dispatch": {"--thread", url}, "history mirror": {"--thread", url, "--to", "postgres://127.0.0.1:1/app"}, "outbox take": {"--thread", url, "--from", "postgres://127.0.0.1:1/app"},
+		"dispatch": {"--thread", url}, "history mirror": {"--thread", url, "--to", "postgres://127.0.0.1:1/app"},
 		"mirror": nil, "history import": nil, // of thread-sqlite: cmd/thread/testdata/script/historyverbs.txt
 	}
 	page, err := os.ReadFile("../../../docs/reference/postgresql.md")

@@ -15,7 +15,6 @@ type takeCmd struct{ take.Command }
 
 var takeVerb = func() *cli.Verb {
 	v := *take.Verb
-	v.Directories = "take them into a directory on the host where the outbox is relayed"
 	v.Grammar = func() cli.Command { return new(takeCmd) }
 	v.Errors = func(a *cli.App) []cli.Rule {
 		return append([]cli.Rule{
