@@ -240,7 +240,7 @@ func (s *summaries) lookAtURL(url string, t *engine.Thread, version int64) {
 		return
 	}
 	err := s.readAgain(url, t, begin)
-	if err == nil && !n.late {
+	if err == nil && (s.alone || !n.late) {
 		s.countQuickly(url, t)
 	}
 	if s.failures != nil && err == nil {
@@ -393,7 +393,11 @@ func (k *summary) setCounts(of []jsonform.ConsumerState) {
 // countQuickly counts what is quick to count; what is not keeps its last count.
 func (s *summaries) countQuickly(dir string, t *engine.Thread) {
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), quickTime)
+	limit := quickTime
+	if s.alone && address.IsURL(dir) { // no second count follows, and the server may be far
+		limit = dearTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	s.update(dir, func(k *summary) { k.owed = false })
 	of := slices.Clone(s.peek(dir).of)

@@ -20,6 +20,7 @@ import (
 type wire struct {
 	listener net.Listener
 	to       string
+	delay    time.Duration // of all that passes, as on a long way
 
 	mu  sync.Mutex
 	cut chan struct{} // nil: it is whole; closed when it is whole again
@@ -55,6 +56,7 @@ func (w *wire) set(cut bool) {
 }
 
 func (w *wire) wait() {
+	time.Sleep(w.delay)
 	w.mu.Lock()
 	cut := w.cut
 	w.mu.Unlock()
@@ -84,6 +86,40 @@ func (w *wire) carry(c net.Conn) {
 	}
 	go half(s, c)
 	half(c, s)
+}
+
+// through is the URL of the same thread behind w, whose server must be reached over TCP.
+func (h *host) through(w *wire) string {
+	h.t.Helper()
+	u, err := url.Parse(h.url)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	q := u.Query()
+	_, port, _ := net.SplitHostPort(w.listener.Addr().String())
+	q.Set("host", "127.0.0.1")
+	q.Set("port", port)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// TestTopFar: top counts at a server whose answers take longer than a page waits.
+func TestTopFar(t *testing.T) {
+	h := newFleet(t)
+	u, err := url.Parse(h.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasPrefix(u.Query().Get("host"), "/") {
+		t.Skip("the server is not reached over TCP")
+	}
+	w := newWire(t, net.JoinHostPort(u.Query().Get("host"), u.Query().Get("port")))
+	w.delay = 60 * time.Millisecond
+	h.run("subscribe", "--consumer", "c", "--pull")
+	h.push(2)
+	if out := h.run("top", "--json", "--thread", h.through(w)); !strings.Contains(out, `"pending_count":2`) {
+		t.Error(out)
+	}
 }
 
 // TestServeSeveral: serve has the threads of every --thread, those whose server is cut off are
