@@ -23,7 +23,7 @@ var vocabulary = map[string]string{
 	"CONSUMER":         "consumer",                                                                                                                                                             // the name of a consumer
 	"DELIVERY":         "delivery",                                                                                                                                                             // the number of a delivery of thread next
 	"DIR":              "root root-path thread",                                                                                                                                                // a directory that is there
-	"DURATION":         "backoff dedupe-window delay drain events every extend failed interval lease max-age max-backoff ok timeout took warn-after",                                           // 90s, 7d
+	"DURATION":         "backoff dedupe-window delay drain events every extend failed flush interval lease max-age max-backoff ok timeout took warn-after",                                           // 90s, 7d
 	"EVENT":            "after event-id last-event-id reply-to",                                                                                                                                // the id of an event
 	"FIELD":            "key",                                                                                                                                                                  // where in an event its key stands
 	"FILE":             "config content-file input input-file log message output patch prices request response rules tls-cert tls-key to token-file",                                           // - is stdin, or stdout
@@ -35,7 +35,7 @@ var vocabulary = map[string]string{
 	"KEY":              "key unique",                                                                                                                                                           // the value of that field
 	"KIND":             "caller kind source trigger",                                                                                                                                           // one of a list
 	"LANE":             "clear lane",                                                                                                                                                           //
-	"N":                "active after attempt backoff-factor batch keep keep-last last limit lines max-attempts max-events max-handlers parallel priority retries rounds runs seq step window", // a number
+	"N":                "active after attempt backoff-factor batch keep keep-last last limit lines max max-attempts max-events max-handlers parallel priority retries rounds runs seq step window", // a number
 	"N/DURATION":       "rate",                                                                                                                                                                 //
 	"N/s":              "rate",                                                                                                                                                                 //
 	"NAME":             "event name source-name",                                                                                                                                               //

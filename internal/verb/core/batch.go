@@ -3,15 +3,19 @@ package core
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
+	"time"
 
+	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
 )
@@ -263,4 +267,109 @@ func parallel[P, R any](parts iter.Seq2[P, error], f func(P) R) iter.Seq2[R, err
 			}
 		}
 	}
+}
+
+// arrived is the next draft of stdin, or the error that ends it.
+type arrived struct {
+	draft event.Draft
+	err   error
+}
+
+// arrivals stores drafts in groups while more of them come. A group ends flush after its
+// first draft, at the latest with max drafts.
+type arrivals struct {
+	next  <-chan arrived
+	flush time.Duration // 0: without a bound
+	max   int64
+	ended bool  // There is no draft after this group.
+	err   error // the error that has ended the drafts
+}
+
+// group returns the drafts of the next transaction. The end of stopping ends it, and all
+// groups.
+func (s *arrivals) group(stopping context.Context) iter.Seq2[event.Draft, error] {
+	return func(yield func(event.Draft, error) bool) {
+		var due <-chan time.Time
+		for n := int64(0); n < s.max; n++ {
+			select {
+			case <-stopping.Done():
+				s.ended = true
+				return
+			case <-due:
+				return
+			case next, ok := <-s.next:
+				if !ok || next.err != nil {
+					s.ended, s.err = true, next.err
+					return
+				}
+				if n == 0 && s.flush > 0 {
+					due = time.After(s.flush)
+				}
+				if !yield(next.draft, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// arrivals reads the flags of a push in groups, and drafts on another goroutine.
+func (c *pushCmd) arrivals(drafts iter.Seq2[event.Draft, error]) (s *arrivals, err error) {
+	next := make(chan arrived)
+	s = &arrivals{next: next, max: math.MaxInt64}
+	if c.Flush.Set {
+		if s.flush, err = cli.ParseDuration("--flush", c.Flush.Value); err != nil {
+			return nil, err
+		}
+	}
+	if c.Max.Set {
+		n, ok := cli.ParseNumber(c.Max.Value)
+		if !ok || n == 0 {
+			return nil, cli.UsageError(fmt.Sprintf("--max %q is not a number from 1 to 9223372036854775807", c.Max.Value), "give how many lines to store together")
+		}
+		s.max = n
+	}
+	go func() {
+		defer close(next)
+		for d, err := range drafts {
+			next <- arrived{d, err}
+		}
+	}()
+	return s, nil
+}
+
+// stream pushes drafts in groups until they end, or a signal ends the program: what was
+// read by then is stored.
+func (c *pushCmd) stream(ctx context.Context, a *cli.App, t *engine.Thread, drafts iter.Seq2[event.Draft, error], replaced *int) error {
+	s, err := c.arrivals(drafts)
+	if err != nil {
+		return err
+	}
+	stopping, stop := cli.Interruptible(ctx)
+	defer stop()
+	for !s.ended {
+		b, err := t.PushAll(ctx, s.group(stopping))
+		if err != nil {
+			return err
+		}
+		if err := c.stored(ctx, a, t, b, event.Draft{}); err != nil {
+			return err
+		}
+	}
+	if stopping.Err() != nil {
+		return cli.Exited(130) // the goroutine still counts what is replaced
+	}
+	warnReplaced(a, replaced)
+	if s.err == nil {
+		return nil
+	}
+	const before = "; the lines before are stored"
+	if at := new(cli.LineError); errors.As(s.err, &at) {
+		return cli.UsageError(at.Error(), "correct it, and push that line and those after it"+before)
+	}
+	what := s.err.Error()
+	if f := new(cli.Failure); errors.As(s.err, &f) {
+		what = f.What
+	}
+	return cli.LogicError(what, "push the lines that were not read"+before)
 }

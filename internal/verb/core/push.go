@@ -31,6 +31,8 @@ type pushCmd struct {
 	At      cli.Text `placeholder:"TIME" help:"Push it at this time: 18:00, tomorrow 09:00, 2026-01-31T09:00:00Z. Without a zone it is local time."`
 	Batch   bool     `help:"Read events from stdin, one JSON object per line with source, type, content and optionally subtype and dedupe_key."`
 	Lines   bool     `help:"Make an event of each line of stdin: its content. --source is then by default user@host, --type line."`
+	Flush   cli.Text `placeholder:"DURATION" help:"With --lines: store the lines that came within this time together, for example 1s, while input continues."`
+	Max     cli.Text `placeholder:"N" help:"With --lines: store at most N lines together, while input continues."`
 	Strict  bool     `help:"Refuse text that is not valid UTF-8 instead of storing U+FFFD."`
 	Quiet   bool     `help:"Print nothing."`
 	cli.JSONFlag
@@ -43,12 +45,17 @@ var pushVerb = &cli.Verb{
 not at all. Prints the id of each stored event, one per line, and starts the handlers of
 matching subscriptions. Bytes that are not valid UTF-8, and half of a surrogate pair in
 a batch, are stored as U+FFFD, and a warning counts them. Encode binary content, for
-example with base64.`,
+example with base64.
+
+With --flush or --max the lines of --lines are stored in groups, each whole, and a bad
+line ends the push after the lines before it. So does Ctrl-C or SIGTERM: the lines that
+were read are stored.`,
 	Exits: "0 stored, and survives a loss of power; with --dedupe-key also: stored before\n1 not stored, or it may be: the message says which\n2 a line of the batch, a text that --strict refuses: nothing is stored",
 	Examples: `thread push --thread ./inbox --source self --type message --content "hello"
 thread push --thread ./inbox --source self --type record --subtype toolcall --content "$json"
 thread push --thread ./inbox --source ci --type build --content-file log.txt --dedupe-key "build-$ID"
 du -s /srv/* | thread push --thread ./inbox --lines
+tail -f /var/log/app.log | thread push --thread ./inbox --lines --flush 1s --max 1000 --quiet
 thread push --thread ./copy --batch < ./inbox/events.jsonl`,
 	Grammar: func() cli.Command { return new(pushCmd) },
 }
@@ -77,6 +84,9 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		drafts = one(draft)
 	}
+	if !c.Lines && (c.Flush.Set || c.Max.Set) {
+		return cli.UsageError("--flush and --max go with --lines", "add --lines, or leave them out: a batch is stored whole")
+	}
 	if c.ReplyTo.Set && c.Batch {
 		return cli.UsageError("--reply-to goes without --batch", "put \"reply_to\" into the content of each event")
 	}
@@ -98,6 +108,9 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 		warnReplaced(a, replaced)
 		return nil
 	}
+	if c.Flush.Set || c.Max.Set {
+		return c.stream(ctx, a, t, drafts, replaced)
+	}
 	end := func() {}
 	if c.Batch {
 		drafts, end = batchProgress(a, drafts)
@@ -107,12 +120,19 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	if b.First != 0 {
+		warnReplaced(a, replaced)
+	}
+	return c.stored(ctx, a, t, b, draft)
+}
+
+// stored logs, dispatches and prints what was pushed.
+func (c *pushCmd) stored(ctx context.Context, a *cli.App, t *engine.Thread, b engine.Batch, draft event.Draft) error {
 	if b.Count == 0 {
 		return nil // an empty batch
 	}
 	if b.First != 0 {
 		a.LogPush(c.Batch, draft, b)
-		warnReplaced(a, replaced)
 	}
 	if b.Warning != nil {
 		a.LogWarning("push: the event is stored, but events.jsonl is behind: %v; the next push completes it", b.Warning)
