@@ -7,6 +7,7 @@ import (
 
 	"thread/event"
 	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // Limits is what a thread keeps by itself. Zero is not a limit.
@@ -110,6 +111,18 @@ func (t *Thread) Limits(ctx context.Context) (s *LimitsState, err error) {
 		return err
 	})
 	return s, err
+}
+
+// SetLines turns events.jsonl off, or on again. Without it a push writes fewer bytes, grep
+// finds no events, and Repair has no lines to save events from. The file of the time
+// before gets the name of a rotated one. It returns [ErrInvalid] for a thread on a server,
+// which has no such file.
+func (t *Thread) SetLines(ctx context.Context, on bool) error {
+	s, ok := t.s.(*bolt.Store)
+	if !ok {
+		return invalidf("a thread on a server has no events.jsonl")
+	}
+	return s.SetLines(ctx, on)
 }
 
 // limits returns the record, nil when there is none.

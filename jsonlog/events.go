@@ -291,6 +291,33 @@ func rotateFile(path string, at time.Time) (name string, err error) {
 	}
 }
 
+// SetAside renames the events.jsonl of dir as rotation does, so that no file has that
+// name; an empty one is removed. What is not a regular file stays.
+func SetAside(dir string, at time.Time) error {
+	path := filepath.Join(dir, "events.jsonl")
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil || !info.Mode().IsRegular():
+		return err
+	case info.Size() == 0:
+		return os.Remove(path)
+	}
+	name, err := rotateFile(path, at)
+	if err != nil {
+		return err
+	}
+	return durable.Named(name)
+}
+
+// Off reports whether the thread directory dir has no events.jsonl, as one whose lines
+// are off.
+func Off(dir string) bool {
+	free, err := isFree(filepath.Join(dir, "events.jsonl"))
+	return free && err == nil
+}
+
 // isFree reports whether nothing has the name.
 func isFree(name string) (bool, error) {
 	_, err := os.Lstat(name)

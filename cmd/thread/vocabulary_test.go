@@ -68,7 +68,7 @@ var vocabulary = map[string]string{
 	"WORKSPACE":        "workspace",                                                         // the id of a workspace
 	"fail|skip":        "on-bad-row",
 	"on-success":       "ack",
-	"on|off":           "feedback-notifies mention-triggers record record-runs self-action",
+	"on|off":           "feedback-notifies lines mention-triggers record record-runs self-action",
 	"sqlite|jsonl|csv": "format",
 }
 

@@ -13,8 +13,8 @@ import (
 // LogPush writes what was pushed into logs/thread.log (T-28, T-35). A
 // log that cannot be written keeps no process from pushing.
 func (a *App) LogPush(batch bool, d event.Draft, b engine.Batch) {
-	if IsURL(a.Dir) {
-		return // it has no log
+	if IsURL(a.Dir) || jsonlog.Off(a.Dir) {
+		return // it has no log, or wants no line of each push
 	}
 	log := jsonlog.OpenLog(a.Dir)
 	var err error

@@ -68,6 +68,9 @@ func (c *checker) lineFiles(ctx context.Context) (*lineCheck, error) {
 	if m.gone = m.state.Head; m.have {
 		m.gone = m.e.ID - 1
 	}
+	if m.start.Off() {
+		m.note("events.jsonl", "is off: events have no lines; thread retain --lines on begins them")
+	}
 	for _, path := range m.names {
 		f := &lineFile{path: path, after: m.last}
 		m.files = append(m.files, f)

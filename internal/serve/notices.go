@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"thread/internal/watch"
+	"thread/jsonlog"
 )
 
 // notices turns file notices into passes. They are a safety net, so a system that
@@ -83,12 +84,14 @@ func (n *notices) loop() {
 }
 
 // take marks the directory that a notice is about. Only pushes write
-// events.jsonl; the database is written by pops too.
+// events.jsonl; the database is written by pops too, and is watched in a thread
+// whose lines are off.
 func (n *notices) take(at watch.Notice) {
 	dir := at.Dir
 	switch {
 	case at.Name == "events.jsonl":
 	case at.Name == "events.db" && at.Created:
+	case (at.Name == "events.db" || at.Name == "events.journal") && jsonlog.Off(dir):
 	case at.Created && slices.Contains(n.s.opts.Roots, dir):
 		dir = filepath.Join(dir, at.Name)
 		n.add(dir) // to be told of its events.db; a file does no harm

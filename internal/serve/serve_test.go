@@ -67,12 +67,16 @@ func TestWaitingForServer(t *testing.T) {
 	b.idle()
 }
 
-// TestLostPing: a push that reports nothing is found by the file notice, and by the
-// sweep where there is none.
+// TestLostPing: a push that reports nothing is found by the file notice, also without
+// events.jsonl, and by the sweep where there is no notice.
 func TestLostPing(t *testing.T) {
-	for _, notices := range []bool{true, false} {
-		t.Run(fmt.Sprint("notices=", notices), func(t *testing.T) {
+	for _, with := range []string{"notices", "notices, lines off", "sweep"} {
+		t.Run(with, func(t *testing.T) {
+			notices := with != "sweep"
 			b := newBench(t)
+			if err := b.t.SetLines(t.Context(), with != "notices, lines off"); err != nil {
+				t.Fatal(err)
+			}
 			at := b.fifo("at")
 			b.subscribe(engine.Subscription{Consumer: "c", Handler: `echo here > "$D/at"; ` + drain})
 			o := Options{}

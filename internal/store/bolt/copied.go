@@ -181,6 +181,9 @@ func (c *copying) open(path [][]byte) (*index.Bucket, error) {
 // writes the lines of its newest events: as many as there were in the newest file, or as
 // an import writes. Those before it have none.
 func (c *copying) startLines(meta *index.Bucket) error {
+	if c.from.linesOff() {
+		return nil // and so they are in the copy
+	}
 	after, err := c.from.BeforeNewest(jsonlog.MaxLines)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"context"
+	"math"
 	"os"
 
 	"thread/index"
@@ -50,6 +51,57 @@ func (t *Store) ReplaceLines(ctx context.Context, fn func(tx store.Tx) (jsonlog.
 // SetLogStart stores where the thread's part of events*.jsonl begins.
 func (t *Store) SetLogStart(ctx context.Context, s disk.LogStart) error {
 	return t.writeAlone(ctx, func(tx *Tx) error { return index.Put(tx.meta, disk.KeyLines, s.Encode()) })
+}
+
+// SetLines turns the lines of the thread off or on; it changes nothing where they are so.
+// The events.jsonl of the time before is renamed like a full one, and an empty one is
+// removed. The first push after turning on begins a new one.
+func (t *Store) SetLines(ctx context.Context, on bool) error {
+	err := t.writeAlone(ctx, func(tx *Tx) error {
+		start, err := tx.logStart()
+		if err != nil || start.Off() == !on {
+			return err
+		}
+		if start.Known, start.From = true, math.MaxInt64; on {
+			// An older program may have made one meanwhile.
+			if err := jsonlog.SetAside(t.Dir, t.Now()); err != nil {
+				return err
+			}
+			start.From = max(tx.st.LastID+1, 1)
+		} else {
+			healed := lines{t: t, tx: tx}
+			defer healed.close()
+			_ = healed.open(tx.st.Head) // what a crash left out; that can fail: there are no lines from now on
+		}
+		tx.st.Log, tx.changed = jsonlog.Position{}, true
+		return index.Put(tx.meta, disk.KeyLines, start.Encode())
+	})
+	if err != nil || on {
+		return err
+	}
+	// After the commit: of a file that is missing before, a push would write all lines again.
+	return t.ViewLines(ctx, func(_ disk.State, start disk.LogStart) error {
+		if !start.Off() {
+			return nil
+		}
+		return jsonlog.SetAside(t.Dir, t.Now())
+	})
+}
+
+// linesOff reports whether pushes write no lines. A damaged record keeps no push from
+// succeeding; check finds it.
+func (tx *Tx) linesOff() bool {
+	start, err := tx.logStart()
+	return err == nil && start.Off()
+}
+
+// LinesOff reports whether pushes write no lines.
+func (t *Store) LinesOff(ctx context.Context) (off bool, err error) {
+	err = t.ViewLines(ctx, func(_ disk.State, start disk.LogStart) error {
+		off = start.Off()
+		return nil
+	})
+	return off, err
 }
 
 // writeAlone runs fn in a separate write transaction, without the thread's logic and

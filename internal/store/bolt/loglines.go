@@ -12,6 +12,7 @@ type lines struct {
 	t    *Store
 	tx   *Tx
 	file *jsonlog.Events
+	off  bool  // The thread's lines are off; known once an event was added.
 	err  error // the file cannot be written
 	text []byte
 	long []longLine // in order
@@ -38,7 +39,13 @@ func lineLen(e *event.Event, buf []byte) ([]byte, int) {
 // add accounts for e, before the commit, so that the database knows how the
 // file has to look after it.
 func (l *lines) add(e *event.Event) {
+	if l.off {
+		return
+	}
 	if l.file == nil && l.err == nil {
+		if l.off = l.tx.linesOff(); l.off {
+			return
+		}
 		l.err = l.open(e.ID - 1)
 	}
 	if len(e.Content) > longLineBytes {

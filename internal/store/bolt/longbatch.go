@@ -131,11 +131,15 @@ func (l *longBatch) step(db *database) error {
 // database.
 type longLines struct {
 	file *jsonlog.Events
+	off  bool
 	buf  []byte
 	err  error // the file cannot be written
 }
 
 func (l *longLines) prepare(tx *Tx, head int64) {
+	if l.off = tx.linesOff(); l.off {
+		return
+	}
 	once := lines{t: tx.t, tx: tx}
 	l.err = once.open(head)
 	l.file = once.file
@@ -143,6 +147,9 @@ func (l *longLines) prepare(tx *Tx, head int64) {
 
 func (l *longLines) account(tx *Tx) func(*event.Event) {
 	return func(e *event.Event) {
+		if l.off {
+			return
+		}
 		var n int
 		l.buf, n = lineLen(e, l.buf)
 		tx.st.Log.Add(e.ID, n)
@@ -150,7 +157,7 @@ func (l *longLines) account(tx *Tx) func(*event.Event) {
 }
 
 func (l *longLines) write(t *Store, db *bbolt.DB, first int64) error {
-	if l.err != nil || first == 0 {
+	if l.err != nil || l.off || first == 0 {
 		return l.err
 	}
 	return db.View(func(b *bbolt.Tx) error {

@@ -2,14 +2,16 @@ package core
 
 import (
 	"context"
+	"fmt"
 
 	"thread/engine"
 	"thread/internal/cli"
 )
 
 type initCmd struct {
-	Path cli.Text     `arg:"" help:"The directory; it is created with its parents when missing."`
-	Help cli.HelpFlag `short:"h" help:"Show this help."`
+	Path  cli.Text     `arg:"" help:"The directory; it is created with its parents when missing."`
+	Lines cli.Text     `placeholder:"on|off" help:"off: keep no events.jsonl, which spares writes; see thread retain --help."`
+	Help  cli.HelpFlag `short:"h" help:"Show this help."`
 }
 
 var initVerb = &cli.Verb{
@@ -29,6 +31,10 @@ func (c *initCmd) Run(ctx context.Context, a *cli.App) error {
 	if err := a.SetDir("<path>", c.Path.Value); err != nil {
 		return err
 	}
+	off, err := linesOff(a, c.Lines)
+	if err != nil {
+		return err
+	}
 	if cli.IsURL(a.Dir) {
 		if err := a.RefuseHistory(); err != nil {
 			return err
@@ -40,6 +46,30 @@ func (c *initCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	} else {
 		defer t.Close()
+		if off {
+			if err := t.SetLines(ctx, false); err != nil {
+				return err
+			}
+		}
 	}
-	return a.Out.Text("Initialized thread at " + cli.Printable(a.Dir) + "\n")
+	text := "Initialized thread at " + cli.Printable(a.Dir) + "\n"
+	if off {
+		text += linesOffText
+	}
+	return a.Out.Text(text)
 }
+
+// linesOff reads --lines of init and retain.
+func linesOff(a *cli.App, flag cli.Text) (off bool, err error) {
+	switch {
+	case !flag.Set:
+	case cli.IsURL(a.Dir):
+		return false, cli.UsageError("--lines is for a directory: a thread in PostgreSQL has no events.jsonl", "leave --lines out")
+	case flag.Value != "on" && flag.Value != "off":
+		return false, cli.UsageError(fmt.Sprintf("--lines %q is neither on nor off", flag.Value), "give --lines on or --lines off")
+	}
+	return flag.Value == "off", nil
+}
+
+// linesOffText is what is lost with the lines.
+const linesOffText = "Lines: off; grep finds no new events, and repair cannot take them from events.jsonl\n"

@@ -18,6 +18,7 @@ type retainCmd struct {
 	MaxBytes  cli.Text `name:"max-bytes" placeholder:"SIZE" help:"Drop the oldest when events.db is larger, for example 200M; 0 for any size."`
 	MaxEvents cli.Text `name:"max-events" placeholder:"N" help:"Drop the oldest when there are more; 0 for any number."`
 	Force     bool     `help:"Drop what consumers have not acked, and the events of dead letters, too."`
+	Lines     cli.Text `placeholder:"on|off" help:"off: write no events.jsonl and no line for a push into logs/thread.log; on: write them from now on."`
 	Off       bool     `help:"Keep everything from now on."`
 	cli.JSONFlag
 }
@@ -30,7 +31,11 @@ are kept at once, and from then on by thread serve or after pushes, in the backg
 An event that a consumer still waits for, or has as a dead letter, keeps all newer ones;
 thread info names the consumer. An eighth more is dropped than --max-bytes and
 --max-events ask for, because the database is rewritten; for their age events go at the
-latest a day late. Rotated events-*.jsonl and logs go with their events. Ids are not reused.`,
+latest a day late. Rotated events-*.jsonl and logs go with their events. Ids are not reused.
+
+--lines off spares flash: events.jsonl is rotated, and a push writes no line. Then grep finds
+no new events, thread repair cannot take them from events.jsonl, and thread check does not
+compare older lines with their events. --lines on begins a new events.jsonl with the next push.`,
 	Exits: "0 shown or stored",
 	Examples: `thread retain --thread ./inbox --max-age 30d --max-bytes 200M
 thread retain --thread ./inbox
@@ -46,6 +51,9 @@ func (c *retainCmd) Run(ctx context.Context, a *cli.App) error {
 	defer t.Close()
 	l, set, err := c.limits()
 	if err != nil {
+		return err
+	}
+	if err := c.setLines(ctx, a, t); err != nil {
 		return err
 	}
 	var done engine.Compaction
@@ -68,7 +76,19 @@ func (c *retainCmd) Run(ctx context.Context, a *cli.App) error {
 		a.Out.Buf = fmt.Appendf(a.Out.Buf, "Dropped %d events, %d stay\n", done.Dropped, done.Kept)
 	}
 	a.Out.Buf = appendLimitsText(a.Out.Buf, s)
+	if c.Lines.Value == "off" {
+		a.Out.Buf = append(a.Out.Buf, linesOffText...)
+	}
 	return nil
+}
+
+// setLines turns events.jsonl off or on, if --lines is given.
+func (c *retainCmd) setLines(ctx context.Context, a *cli.App, t *engine.Thread) error {
+	off, err := linesOff(a, c.Lines)
+	if err != nil || !c.Lines.Set {
+		return err
+	}
+	return t.SetLines(ctx, !off)
 }
 
 // limits reads the flags; set reports whether there is one that changes something.

@@ -3,6 +3,7 @@ package disk
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"thread/index"
 	"thread/internal/store"
@@ -18,10 +19,16 @@ import (
 //	from  8  every event from this id on has a line
 //	skip  8  bytes in events.jsonl that stood there before that line
 //	crc   4
+//
+// From is math.MaxInt64 in a thread whose lines are off: no event has a line.
+// Programs that do not know this find no line missing.
 type LogStart struct {
 	Known      bool
 	From, Skip int64
 }
+
+// Off reports whether pushes write no lines.
+func (s LogStart) Off() bool { return s.From == math.MaxInt64 }
 
 // KeyLines is its key in bucket meta.
 var KeyLines = []byte("lines")
