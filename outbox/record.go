@@ -271,6 +271,20 @@ func ReadStats(tx *engine.Tx) (Stats, error) {
 // whether it was failed.
 func Retry(tx *engine.Tx, id int64) (bool, error) { return tx.Retry(Consumer, id) }
 
+// RetryFailed makes at most limit failed records pending again, and returns how many.
+func RetryFailed(tx *engine.Tx, limit int) (int, error) {
+	list, err := List(tx, Query{Status: Failed, Limit: limit})
+	if err != nil {
+		return 0, err
+	}
+	for i := range list {
+		if _, err := Retry(tx, list[i].ID); err != nil {
+			return 0, err
+		}
+	}
+	return len(list), nil
+}
+
 // Due reports whether a record is pending and available.
 func Due(tx *engine.Tx) (bool, error) {
 	rows, err := tx.Records(tableRows)

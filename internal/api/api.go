@@ -82,7 +82,7 @@ func (a *API) routes() []route {
 		{"POST", consumer + "/extend", Write, a.extend, nil},
 		{"POST", consumer + "/pause", Admin, a.pause, nil},
 		{"POST", consumer + "/resume", Admin, a.resume, nil},
-	}, a.stateRoutes(), a.historyRoutes())
+	}, a.stateRoutes(), a.outboxRoutes(), a.historyRoutes())
 }
 
 // checkQuery refuses a query that cannot be decoded, as a filter with a %, and one with
@@ -164,7 +164,7 @@ func Needs(q *http.Request, pages bool) (Rights, bool) {
 	}
 	// Other methods and paths next to those are refused by the API, too.
 	segments := strings.Split(q.URL.EscapedPath(), "/")
-	if method != http.MethodGet && len(segments) > 3 && segments[1] == "threads" && slices.Contains([]string{"events", "consumers", "dead", "schedules", "runs", "sessions", "stats"}, segments[3]) {
+	if method != http.MethodGet && len(segments) > 3 && segments[1] == "threads" && slices.Contains([]string{"events", "consumers", "dead", "schedules", "runs", "sessions", "stats", "outbox"}, segments[3]) {
 		return Write, true
 	}
 	return None, false
@@ -194,15 +194,6 @@ func accepts(q *http.Request, typ string) bool {
 		}
 	}
 	return false
-}
-
-// Description returns the description of the API.
-func Description() []byte { return description }
-
-func (a *API) describe(rw http.ResponseWriter, _ *http.Request) error {
-	rw.Header().Set("Content-Type", "application/json")
-	_, _ = rw.Write(description) // who asked may be gone
-	return nil
 }
 
 func putJSON(rw http.ResponseWriter, status int, data any) {

@@ -76,20 +76,26 @@ func typeOf(q *http.Request) string {
 	return typ
 }
 
-// decode reads a request of a few members into data. Without a body it has none.
-func (a *API) decode(rw http.ResponseWriter, q *http.Request, data any) error {
+// object reads a body of JSON of at most that many bytes.
+func (a *API) object(rw http.ResponseWriter, q *http.Request, most int64) ([]byte, error) {
 	if q.ContentLength == 0 {
-		return nil
+		return nil, nil
 	}
 	if typeOf(q) != "application/json" {
-		return &Error{http.StatusUnsupportedMediaType, "send application/json"}
+		return nil, &Error{http.StatusUnsupportedMediaType, "send application/json"}
 	}
-	text, err := io.ReadAll(a.body(rw, q, maxAskedBytes))
+	text, err := io.ReadAll(a.body(rw, q, most))
 	if err != nil {
-		return unread(err)
+		return nil, unread(err)
 	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil
+	return text, nil
+}
+
+// decode reads a request of a few members into data. Without a body it has none.
+func (a *API) decode(rw http.ResponseWriter, q *http.Request, data any) error {
+	text, err := a.object(rw, q, maxAskedBytes)
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

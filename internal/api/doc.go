@@ -9,14 +9,10 @@
 package api
 
 import (
-	_ "embed"
 	"net/http"
 
 	"thread/engine"
 )
-
-//go:embed openapi.json
-var description []byte
 
 // Host is the process that serves threads.
 type Host interface {

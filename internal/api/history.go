@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -130,17 +129,11 @@ func (c *call) query() history.Query {
 // members reads the body, an object of a few members.
 func (c *call) members(known ...string) (map[string]json.RawMessage, error) {
 	m := map[string]json.RawMessage{}
-	if c.q.ContentLength == 0 {
-		return m, nil
+	text, err := c.a.object(c.rw, c.q, maxLineBytes)
+	if err != nil || c.q.ContentLength == 0 {
+		return m, err
 	}
-	if typeOf(c.q) != "application/json" {
-		return nil, &Error{http.StatusUnsupportedMediaType, "send application/json"}
-	}
-	var text bytes.Buffer
-	if _, err := text.ReadFrom(c.a.body(c.rw, c.q, maxLineBytes)); err != nil {
-		return nil, unread(err)
-	}
-	if err := json.Unmarshal(text.Bytes(), &m); err != nil {
+	if err := json.Unmarshal(text, &m); err != nil {
 		return nil, badRequest("the body is not a JSON object: %v", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {

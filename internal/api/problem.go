@@ -46,6 +46,7 @@ var kinds = []Kind{
 	{"ended", http.StatusConflict, "The run has ended", []error{history.ErrEnded}},
 	{"active", http.StatusConflict, "The session has an active run", []error{history.ErrActive}},
 	{"state", http.StatusConflict, "The run is in another state", []error{history.ErrState}},
+	{"not-failed", http.StatusConflict, "The message has not failed", []error{errNotFailed}},
 	{"key-in-progress", http.StatusConflict, "A request with this " + keyHeader + " is in progress", []error{errInProgress}},
 	{"key-unknown", http.StatusConflict, "The answer to this " + keyHeader + " is not known", []error{errLarge, errCutOff}},
 	{"too-large", http.StatusRequestEntityTooLarge, "The body is too large", nil},

@@ -30,7 +30,7 @@ func TestKinds(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(description, &tree); err != nil {
+	if err := json.Unmarshal(Description(), &tree); err != nil {
 		t.Fatal(err)
 	}
 	var described, known []string

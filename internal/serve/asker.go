@@ -88,6 +88,9 @@ func (w *web) inScope(q *http.Request, from *client) bool {
 	if segments[2] == "consumers" && len(segments) > 3 {
 		consumer = segments[3]
 	}
+	if segments[2] == "outbox" {
+		consumer = "outbox" // which hands its messages on
+	}
 	t, err := w.s.called(segments[1])
 	return err == nil && from.allows(t.dir, consumer)
 }

@@ -157,18 +157,10 @@ func (c *retryCmd) Run(ctx context.Context, a *cli.App) error {
 				}
 				return nil
 			}
-			list, err := outbox.List(tx, outbox.Query{Status: outbox.Failed, Limit: retryAtOnce})
-			if err != nil {
-				return err
-			}
-			more = len(list) == retryAtOnce
-			for i := range list {
-				if _, err := outbox.Retry(tx, list[i].ID); err != nil {
-					return err
-				}
-				done++
-			}
-			return nil
+			var err error
+			done, err = outbox.RetryFailed(tx, retryAtOnce)
+			more = done == retryAtOnce
+			return err
 		})
 		if err != nil {
 			return err

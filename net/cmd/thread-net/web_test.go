@@ -124,6 +124,9 @@ func TestServeWeb(t *testing.T) {
 		if text := w.ask("GET", "/threads/"+name+"/stats?by=type", "", "application/json"); !strings.Contains(text, `{"counts":[{"count":1,"type":"t"}],"complete":true}`) {
 			t.Errorf("%s: stats: %s", name, text)
 		}
+		if text := w.ask("GET", "/threads/"+name+"/outbox/messages", "", "application/json"); text != `{"messages":[],"complete":true}`+"\n" {
+			t.Errorf("%s: outbox: %s", name, text)
+		}
 		w.await("/threads/"+name+"/info", "chat")
 		w.await("/", ">"+name+"<")
 		h.run("send", "--thread", map[string]string{"fleet": h.url, "near": dir}[name], "--consumer", "chat", "go")

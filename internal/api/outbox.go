@@ -1,0 +1,136 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"thread/engine"
+	"thread/outbox"
+)
+
+// errNotFailed reports a message that cannot be retried.
+var errNotFailed = errors.New("it has not failed")
+
+// messages lists records of the outbox.
+func messages(q *http.Request, t Thread) (any, error) {
+	limit, err := (&call{q: q}).limit()
+	if err != nil {
+		return nil, err
+	}
+	after, err := number(q, "after", 0)
+	if err != nil {
+		return nil, err
+	}
+	p := q.URL.Query()
+	of := outbox.Query{Status: outbox.Status(p.Get("status")), Type: p.Get("type"), After: after, Limit: int(limit) + 1}
+	switch of.Status {
+	case "", outbox.Pending, outbox.Processed, outbox.Failed:
+	default:
+		return nil, badRequest("status is not pending, processed or failed")
+	}
+	list := struct {
+		Messages []outbox.Record `json:"messages"`
+		Complete bool            `json:"complete"`
+	}{[]outbox.Record{}, true}
+	err = t.Engine().View(q.Context(), func(tx *engine.Tx) error {
+		some, err := outbox.List(tx, of)
+		if len(some) > int(limit) {
+			some, list.Complete = some[:limit], false
+		}
+		list.Messages = append(list.Messages[:0], some...)
+		return err
+	})
+	return list, err
+}
+
+// recordOf returns the record with that event_id.
+func recordOf(tx *engine.Tx, eventID string) (r outbox.Record, err error) {
+	id, found, err := outbox.Find(tx, eventID)
+	if err == nil && found {
+		r, found, err = outbox.Get(tx, id)
+	}
+	if err == nil && !found {
+		err = &Error{http.StatusNotFound, fmt.Sprintf("there is no message with the event_id %q", eventID)}
+	}
+	return r, err
+}
+
+func oneMessage(q *http.Request, t Thread) (data any, err error) {
+	err = t.Engine().View(q.Context(), func(tx *engine.Tx) (err error) {
+		data, err = recordOf(tx, q.PathValue("message"))
+		return err
+	})
+	return data, err
+}
+
+func outboxStats(q *http.Request, t Thread) (data any, err error) {
+	err = t.Engine().View(q.Context(), func(tx *engine.Tx) (err error) {
+		data, err = outbox.ReadStats(tx)
+		return err
+	})
+	return data, err
+}
+
+// retrying names failed messages.
+type retrying struct {
+	EventIDs []string `json:"event_ids"`
+	All      bool     `json:"all"`
+}
+
+// retryMessages makes failed messages pending again: all that are named or none.
+func retryMessages(q *http.Request, t Thread, r *retrying) (any, error) {
+	if r.All == (len(r.EventIDs) > 0) {
+		return nil, badRequest("give event_ids, or all")
+	}
+	if len(r.EventIDs) > changedAtOnce {
+		return nil, badRequest("there are more than %d event_ids", changedAtOnce)
+	}
+	var total struct {
+		Retried int `json:"retried"`
+	}
+	for done := changedAtOnce; done == changedAtOnce; {
+		err := t.Engine().Update(q.Context(), func(tx *engine.Tx) (err error) {
+			if r.All {
+				done, err = outbox.RetryFailed(tx, changedAtOnce)
+				return err
+			}
+			done = 0
+			return retryNamed(tx, r.EventIDs)
+		})
+		if err != nil {
+			return nil, err
+		}
+		total.Retried += done
+	}
+	total.Retried += len(r.EventIDs)
+	t.Pushed()
+	return total, nil
+}
+
+func retryNamed(tx *engine.Tx, eventIDs []string) error {
+	for _, eventID := range eventIDs {
+		rec, err := recordOf(tx, eventID)
+		if err != nil {
+			return err
+		}
+		failed, err := outbox.Retry(tx, rec.ID)
+		if err != nil {
+			return err
+		}
+		if !failed {
+			return fmt.Errorf("the message %q is %s: %w", eventID, rec.Status, errNotFailed)
+		}
+	}
+	return nil
+}
+
+func (a *API) outboxRoutes() []route {
+	const box = "/threads/{name}/outbox"
+	return []route{
+		{"GET", box + "/messages", Read, a.thread(messages), []string{"status", "type", "after", "limit"}},
+		{"GET", box + "/messages/{message}", Read, a.thread(oneMessage), nil},
+		{"GET", box + "/stats", Read, a.thread(outboxStats), nil},
+		{"POST", box + "/retry", Admin, asked(a, retryMessages), nil},
+	}
+}
