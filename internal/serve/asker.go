@@ -85,11 +85,16 @@ func (w *web) inScope(q *http.Request, from *client) bool {
 		return q.URL.Path == api.DescriptionPath
 	}
 	consumer := ""
-	if segments[2] == "consumers" && len(segments) > 3 {
+	switch {
+	case segments[2] == "consumers" && len(segments) > 3:
 		consumer = segments[3]
-	}
-	if segments[2] == "outbox" {
+	case segments[2] == "outbox":
 		consumer = "outbox" // which hands its messages on
+	case segments[2] == "dead" && len(from.Consumers) > 0:
+		// A change names its consumers in the body, which is not read here.
+		if consumer = q.URL.Query().Get("consumer"); consumer == "" || q.Method != http.MethodGet {
+			return false
+		}
 	}
 	t, err := w.s.called(segments[1])
 	return err == nil && from.allows(t.dir, consumer)

@@ -137,6 +137,8 @@ func newBench(t testing.TB) *bench {
 	t.Setenv("T", exe)
 	t.Setenv("D", dir)
 	b := &bench{TB: t, t: thread, dir: dir}
+	// A page that was closed may still look at the thread, which makes run/.gate.
+	t.Cleanup(func() { b.until("removed", func() bool { return os.RemoveAll(thread.Dir()) == nil }) })
 	t.Cleanup(func() { b.until("alone", func() bool { return len(b.others()) == 0 }) })
 	return b
 }
