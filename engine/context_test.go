@@ -112,6 +112,7 @@ func calls(t *testing.T) []call {
 		{"Next", func(ctx context.Context, th *Thread) error { _, err := th.Next(ctx, "c", NextOptions{}); return err }, 0},
 		{"Limits", func(ctx context.Context, th *Thread) error { _, err := th.Limits(ctx); return err }, 0},
 		{"SetLimits", func(ctx context.Context, th *Thread) error { return th.SetLimits(ctx, Limits{MaxEvents: 10}) }, 0},
+		{"SetLines", func(ctx context.Context, th *Thread) error { return th.SetLines(ctx, false) }, 0},
 		{"Retain", func(ctx context.Context, th *Thread) error { _, err := th.Retain(ctx); return err }, 0},
 		{"RetainDue", func(ctx context.Context, th *Thread) error { _, err := th.RetainDue(ctx); return err }, 0},
 		{"NextScheduled", func(ctx context.Context, th *Thread) error { _, err := th.NextScheduled(ctx); return err }, 0},
