@@ -16,6 +16,7 @@ var elsewhere = map[string]string{
 	"consume":       "about handlers that a push or thread dispatch starts",
 	"conversations": "about lanes of a thread serve of directories",
 	"historydamage": "about files of a directory",
+	"linesoff":      "about files of a directory",
 	"historyverbs":  "about the files and logs of a directory",
 	"runs":          "about handlers that a push or thread dispatch starts",
 	"seedhistory":   "uses a mirror of the program with SQLite",
