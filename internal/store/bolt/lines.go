@@ -95,15 +95,6 @@ func (tx *Tx) linesOff() bool {
 	return err == nil && start.Off()
 }
 
-// LinesOff reports whether pushes write no lines.
-func (t *Store) LinesOff(ctx context.Context) (off bool, err error) {
-	err = t.ViewLines(ctx, func(_ disk.State, start disk.LogStart) error {
-		off = start.Off()
-		return nil
-	})
-	return off, err
-}
-
 // writeAlone runs fn in a separate write transaction, without the thread's logic and
 // the queue of writes, and commits unless fn returns an error.
 func (t *Store) writeAlone(ctx context.Context, fn func(tx *Tx) error) error {
