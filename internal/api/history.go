@@ -62,7 +62,7 @@ func (c *call) put(row history.Row) error {
 // list answers with {"NAME":[…],"complete":…}: the first rows, as many as the parameter
 // limit says.
 func (c *call) list(name string, rows iter.Seq2[history.Row, error]) error {
-	limit, err := c.limit()
+	limit, err := limitOf(c.q)
 	if err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (c *call) list(name string, rows iter.Seq2[history.Row, error]) error {
 	return nil
 }
 
-func (c *call) limit() (int64, error) {
-	limit, err := number(c.q, "limit", listedRows)
+func limitOf(q *http.Request) (int64, error) {
+	limit, err := number(q, "limit", listedRows)
 	if err == nil && (limit < 1 || limit > maxListed) {
 		err = badRequest("limit is not from 1 to %d", maxListed)
 	}

@@ -14,7 +14,7 @@ var errNotFailed = errors.New("it has not failed")
 
 // messages lists records of the outbox.
 func messages(q *http.Request, t Thread) (any, error) {
-	limit, err := (&call{q: q}).limit()
+	limit, err := limitOf(q)
 	if err != nil {
 		return nil, err
 	}

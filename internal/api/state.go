@@ -120,7 +120,7 @@ type letter struct {
 }
 
 func letters(q *http.Request, t Thread) (any, error) {
-	limit, err := (&call{q: q}).limit()
+	limit, err := limitOf(q)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"thread/engine"
@@ -29,7 +30,7 @@ func (a *API) stats(rw http.ResponseWriter, q *http.Request) error {
 	if err != nil {
 		return badRequest("by: %v", err)
 	}
-	limit, err := (&call{q: q}).limit()
+	limit, err := limitOf(q)
 	if err != nil {
 		return err
 	}
@@ -66,6 +67,7 @@ func (a *API) stats(rw http.ResponseWriter, q *http.Request) error {
 	}
 	answering(rw)
 	rw.Header().Set("Content-Type", "application/json")
-	_, _ = rw.Write(append(text, "],\"complete\":"+map[bool]string{true: "true", false: "false"}[n <= limit]+"}\n"...)) // who asked may be gone
+	text = strconv.AppendBool(append(text, `],"complete":`...), n <= limit)
+	_, _ = rw.Write(append(text, "}\n"...)) // who asked may be gone
 	return nil
 }
