@@ -21,7 +21,7 @@ import (
 func TestTurnEnvironment(t *testing.T) {
 	b := newBench(t)
 	b.inHandlerOf("c")
-	q := &Turns{r: b.r, consumer: "c", files: map[int]*deliveryFiles{}}
+	q := &Turns{place: b.t.Dir(), control: b.r.run, consumer: "c", files: map[int]*deliveryFiles{}}
 	turn, err := q.Wait(t.Context(), 5, nil, 1)
 	must(t, err)
 	dir := DeliveryDir(b.t.Dir(), "c", 5)
@@ -80,7 +80,7 @@ func TestTurnEnvironment(t *testing.T) {
 	none(turn)
 	deleted, err := engine.Init(b.path("deleted"))
 	must(t, err)
-	gone := &Turns{r: newDispatcher(deleted, Options{}), consumer: "c", files: map[int]*deliveryFiles{}}
+	gone := &Turns{place: deleted.Dir(), consumer: "c", files: map[int]*deliveryFiles{}}
 	must(t, os.RemoveAll(deleted.Dir()))
 	none(&Turn{t: gone})
 	if _, err := os.Lstat(deleted.Dir()); err == nil {

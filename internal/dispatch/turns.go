@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"thread/engine"
 	"thread/internal/lanes"
 	"thread/lock"
 )
@@ -57,7 +58,13 @@ func ShortKey(key string) string {
 // DeliveryDir is the directory, in the thread directory dir, of the two files by which
 // a delivery in the slot can be steered: state and messages.
 func DeliveryDir(dir, consumer string, slot int) string {
-	return filepath.Join(dir, "run", RunsDir, lock.Name(consumer), strconv.Itoa(slot))
+	return filepath.Join(RunDir(dir, consumer), strconv.Itoa(slot))
+}
+
+// RunDir is the directory, in the thread directory dir, of the files of a consumer's run that a
+// server started.
+func RunDir(dir, consumer string) string {
+	return filepath.Join(dir, "run", RunsDir, lock.Name(consumer))
 }
 
 // RunsDir holds, in run/, a directory for each consumer that a server runs.
@@ -80,7 +87,8 @@ const rejoinPause = time.Second
 // the server is away, as after a kill, there is no process to ask, and every delivery has
 // its turn: its limits hold for what one server has started.
 type Turns struct {
-	r        *dispatcher
+	place    string // of run/
+	control  string // the directory of the server's socket
 	consumer string
 	files    map[int]*deliveryFiles
 
@@ -112,7 +120,17 @@ func (t *ConsumerLock) Turns() *Turns {
 	if t.c != nil || !t.Supervised() {
 		return nil
 	}
-	q := &Turns{r: t.r, consumer: t.consumer, files: map[int]*deliveryFiles{}}
+	return newTurns(t.r.t.Dir(), t.r.run, t.consumer)
+}
+
+// TurnsOf is [ConsumerLock.Turns] in a handler of a thread on a server. Several processes of
+// this host may serve the thread, so each run has a socket in its directory.
+func TurnsOf(t *engine.Thread, consumer string) *Turns {
+	return newTurns(t.Dir(), RunDir(t.Dir(), consumer), consumer)
+}
+
+func newTurns(place, control, consumer string) *Turns {
+	q := &Turns{place: place, control: control, consumer: consumer, files: map[int]*deliveryFiles{}}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.join() == nil {
@@ -128,7 +146,7 @@ func (q *Turns) join() *turnConn {
 		return q.conn
 	}
 	q.tried = time.Now()
-	socket, err := dialControl(q.r.run)
+	socket, err := dialControl(q.control)
 	if err != nil {
 		return nil
 	}
@@ -280,7 +298,7 @@ func short(text string) string { return text[:min(len(text), maxFailureBytes)] }
 // to be started in it, and returns what it is to find in its environment; nothing where
 // that fails, and then it cannot be sent messages.
 func (t *Turn) Environment() []string {
-	dir := DeliveryDir(t.t.r.t.Dir(), t.t.consumer, t.slot)
+	dir := DeliveryDir(t.t.place, t.t.consumer, t.slot)
 	t.t.mu.Lock()
 	defer t.t.mu.Unlock()
 	f := t.t.files[t.slot]
@@ -288,7 +306,7 @@ func (t *Turn) Environment() []string {
 		if f != nil {
 			f.close()
 		}
-		_, err := os.Stat(t.t.r.t.Dir()) // a deleted thread is not brought back
+		_, err := os.Stat(t.t.place) // a deleted thread is not brought back
 		if err == nil {
 			f, err = newDeliveryFiles(dir)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"thread/event"
 	"thread/internal/dispatch"
+	"thread/internal/socket"
 	"thread/lane"
 	"thread/lock"
 )
@@ -54,6 +55,7 @@ type run struct {
 	overOnce sync.Once
 	disown   func() // gives back the run's place in the lanes
 
+	control *socket.Listener // of a run of a thread on a server; nil: none
 	turnsMu sync.Mutex
 	turns   *turns // of the latest connection, nil: none asked
 
@@ -63,7 +65,7 @@ type run struct {
 }
 
 func newRun(t *thread, consumer string) *run {
-	return &run{t: t, dir: filepath.Join(t.place, "run", dispatch.RunsDir, lock.Name(consumer)), abort: make(chan struct{}), over: make(chan struct{})}
+	return &run{t: t, dir: dispatch.RunDir(t.place, consumer), abort: make(chan struct{}), over: make(chan struct{})}
 }
 
 // leaveLane is called when the handler asks for the turns of its deliveries.
@@ -93,7 +95,12 @@ func (r *run) deliveries() []Run {
 
 // close ends the turns of the run.
 func (r *run) close() {
-	r.overOnce.Do(func() { close(r.over) })
+	r.overOnce.Do(func() {
+		close(r.over)
+		if r.control != nil {
+			r.control.Close()
+		}
+	})
 	r.turnsMu.Lock()
 	s := r.turns
 	r.turnsMu.Unlock()
@@ -132,7 +139,21 @@ func (r *run) steering() []string {
 	r.pipe.Lock()
 	r.messages = messages
 	r.pipe.Unlock()
+	if r.t.remote != nil {
+		r.listen()
+	}
 	return []string{envState + "=" + state, envMessages + "=" + pipe}
+}
+
+// listen answers at a socket of the run: several processes of this host may serve the thread.
+func (r *run) listen() {
+	l, err := socket.Replace(r.dir, controlSocket)
+	if err != nil {
+		r.t.s.repeats.say(slog.LevelWarn, "the deliveries of the run are in no lanes", "thread", r.t.dir, "error", err)
+		return
+	}
+	r.control = l
+	go accept(l, maxRequests, r.t.handleConn, refuseConn)
 }
 
 // begin starts the handler. A process that heard from it, and asks for the run, waits
@@ -171,12 +192,16 @@ func (r *run) length() time.Duration {
 func (r *run) end() {
 	r.pipe.Lock()
 	defer r.pipe.Unlock()
+	r.close()
 	if r.messages != nil {
+		own, err := lock.Names(filepath.Join(r.dir, "messages"), r.messages)
 		r.messages.Close()
 		r.messages = nil
+		if !own && err == nil {
+			return // another process of this host has the turn, and these are the files of its run
+		}
 	}
 	os.RemoveAll(r.dir)
-	r.close()
 }
 
 // handle is what the registry knows of the run.

@@ -105,13 +105,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		o.Mode = consume.UntilEmpty // its supervisor takes an end for the end of the work
 	}
 	o.Env, o.Work = held.Environment(), held.Work()
-	if o.Parallel > 0 || o.Worker {
-		if turns := held.Turns(); turns != nil {
-			o.Turns = func(ctx context.Context, slot int, key *string, event int64) (consume.Turn, error) {
-				return turns.Wait(ctx, slot, key, event)
-			}
-		}
-	}
+	inTurn(&o, held.Turns)
 	sum, err := c.deliver(ctx, a, t, consumer, &o)
 	held.Dead(sum.Dead)
 	if gerr := held.Release(context.WithoutCancel(ctx)); gerr != nil {
@@ -153,10 +147,28 @@ func (c *consumeCmd) deliver(ctx context.Context, a *cli.App, t *engine.Thread, 
 func (c *consumeCmd) onServer(ctx context.Context, a *cli.App, t *engine.Thread, consumer string, o *consume.Options) (sum consume.Summary, err error) {
 	err = cli.HoldURL(ctx, t, consumer, o.Mode == consume.Follow, o.Warn, func(ctx context.Context, held cli.Held, work *os.File) error {
 		o.Lost, o.Work = held.Lost(), work
+		if o.Lost == nil { // serve runs this handler
+			inTurn(o, func() *dispatch.Turns { return dispatch.TurnsOf(t, consumer) })
+		}
 		sum, err = c.deliver(ctx, a, t, consumer, o)
 		return err
 	})
 	return sum, err
+}
+
+// inTurn makes deliveries in parallel wait for the lanes of the server that runs this handler,
+// if one does.
+func inTurn(o *consume.Options, turnsOf func() *dispatch.Turns) {
+	if o.Parallel == 0 && !o.Worker {
+		return
+	}
+	turns := turnsOf()
+	if turns == nil {
+		return
+	}
+	o.Turns = func(ctx context.Context, slot int, key *string, event int64) (consume.Turn, error) {
+		return turns.Wait(ctx, slot, key, event)
+	}
 }
 
 func (c *consumeCmd) options() (o consume.Options, err error) {

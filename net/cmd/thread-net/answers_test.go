@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -135,6 +137,74 @@ func TestSameAnswers(t *testing.T) {
 		}
 		if got != want || got.code != c.code {
 			t.Errorf("thread %q at an address: %d %s%s\nin a directory: %d %s%s", args, got.code, got.out, got.errors, want.code, want.out, want.errors)
+		}
+	}
+}
+
+// TestSameSteering: deliveries of keys under thread serve are counted, sent messages and ended at an
+// address as in a directory.
+func TestSameSteering(t *testing.T) {
+	t.Setenv("THREAD_DISPATCH", "none")
+	base := pgtest.Schema(t)
+	places := []string{filepath.Join(t.TempDir(), "inbox"), base + url.QueryEscape("inbox")}
+	files := map[string]string{}
+	for _, at := range places {
+		files[at] = t.TempDir()
+		h := &host{t: t, url: at}
+		h.run("init", at)
+		script := fmt.Sprintf(`cd %s
+case $THREAD_EVENT_KEY$THREAD_EVENT_ATTEMPT in
+b2) exit;;
+b1) echo b >>begun; exec sleep 1000;;
+esac
+exec 3<"$THREAD_MESSAGES"
+echo streaming >"$THREAD_STATE"
+echo $THREAD_EVENT_KEY >>begun
+read -r m <&3; echo $THREAD_EVENT_KEY $m >>got`, files[at])
+		h.run("subscribe", "--consumer", "chat", "--lane", "talk", "--handler", "exec thread-net consume --backoff 1ms --parallel 4 --key '$.k' -- sh -c '"+script+"'")
+		serve := h.command("serve", "--thread", at, "--lane", "talk=4")
+		serve.Env = append(serve.Env, "XDG_STATE_HOME="+t.TempDir())
+		serve.Stderr = os.Stderr
+		h.start(serve)
+		for _, key := range []string{"a", "a", "b", "c"} {
+			h.run("push", "--source", "s", "--type", "t", "--content", `{"k":"`+key+`"}`)
+		}
+		awaitLong(filepath.Join(files[at], "begun"), 3)
+	}
+	for _, c := range []struct {
+		code int
+		line string
+	}{
+		{0, "lanes --json --thread @T --key a"},
+		{0, "send --thread @T -c chat --key c hello"},
+		{0, "wait --thread @T -c chat --key c"},
+		{1, "send --thread @T -c chat --key c hello"},
+		{1, "send --thread @T -c chat --key b hello"},
+		{1, "abort --thread @T -c chat --key none"},
+		{1, "wait --thread @T -c chat --key a --timeout 100ms"},
+		{0, "lanes --thread @T"},
+		{0, "abort --thread @T -c chat --key b"},
+		{0, "wait --thread @T -c chat --key b"},
+		{0, "abort --thread @T --compacting"},
+		{0, "send --thread @T -c chat --key a first"},
+	} {
+		want, got := answerAt(t, places[0], "", strings.Fields(c.line)), answerAt(t, places[1], "", strings.Fields(c.line))
+		waited := regexp.MustCompile(`"oldest_ms":\d+|\d+(\.\d+)?m?s`)
+		want.out, got.out = waited.ReplaceAllString(want.out, "…"), waited.ReplaceAllString(got.out, "…")
+		if got != want || got.code != c.code {
+			t.Errorf("thread %s at an address: %d %s%s\nin a directory: %d %s%s", c.line, got.code, got.out, got.errors, want.code, want.out, want.errors)
+		}
+		if strings.Contains(c.line, "lanes") && !strings.Contains(got.out, "talk\t2\t4\t0\t-") && !strings.Contains(got.out, `"active":1`) {
+			t.Errorf("thread %s at an address: %s", c.line, got.out)
+		}
+	}
+	for _, at := range places {
+		h := &host{t: t, url: at}
+		awaitLong(filepath.Join(files[at], "begun"), 4)
+		h.run("send", "-c", "chat", "--key", "a", "second")
+		h.settled()
+		if data, _ := os.ReadFile(filepath.Join(files[at], "got")); string(data) != "c \"hello\"\na \"first\"\na \"second\"\n" {
+			t.Errorf("%s: got %q", at, data)
 		}
 	}
 }
