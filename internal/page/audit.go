@@ -42,6 +42,7 @@ func (p *Page) note(q *http.Request, t Thread, do, what, result string, err erro
 	}
 	if t != nil {
 		c.Thread = t.Dir()
+		p.summaries.await(c.Thread)
 	}
 	p.made.mu.Lock()
 	p.made.n++

@@ -115,18 +115,37 @@ func (p past) with(t *engine.Thread, k *summary, now time.Time) past {
 func (p *past) fill(t *engine.Thread, k *summary, steps int) {
 	ctx, cancel := context.WithTimeout(context.Background(), pastTime)
 	defer cancel()
+	first, last := pastPoints-steps, pastPoints-1
 	quiet := parseTime(k.newest).Before(p.until.Add(-pastStep * (pastPoints - 1)))
-	for i := pastPoints - steps; i < pastPoints; i++ {
-		if p.heads[i] = k.info.Newest; quiet {
-			continue
+	find := func(i, otherwise int) {
+		p.heads[i] = k.info.Newest
+		if quiet {
+			return
 		}
-		id, err := t.Before(ctx, p.until.Add(-pastStep*time.Duration(pastPoints-1-i)))
+		id, err := t.Before(ctx, p.until.Add(-pastStep*time.Duration(last-i)))
 		switch {
 		case err == nil:
 			p.heads[i] = id
-		case i > 0:
-			p.heads[i] = p.heads[i-1]
+		case otherwise >= 0:
+			p.heads[i] = p.heads[otherwise]
 		}
+	}
+	// Each look-up opens the thread: none is made between two points with the same id.
+	var between func(low, high int)
+	between = func(low, high int) {
+		if high-low < 2 {
+			return
+		}
+		middle := (low + high) / 2
+		if p.heads[middle] = p.heads[low]; p.heads[low] != p.heads[high] {
+			find(middle, low)
+		}
+		between(low, middle)
+		between(middle, high)
+	}
+	if find(first, first-1); steps > 1 {
+		find(last, first)
+		between(first, last)
 	}
 }
 

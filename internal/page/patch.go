@@ -24,8 +24,7 @@ var versionMark = rand.Text()
 // in a page can have: html/template replaces it.
 type parts struct {
 	page    []byte
-	main    string // what is within main
-	html    map[string]string
+	html    map[string][]byte
 	sums    map[string]uint64   // of html, without ages
 	lists   map[string][]string // ids of the parts in each list
 	frame   uint64              // a hash of main without its parts
@@ -49,6 +48,9 @@ func keyed[T any](list []T, id func(one *T) string, write func(put put, one *T, 
 		put("\x00(", key, "\x00")
 		write(put, &list[i], key)
 		put("\x00)")
+		if i == 0 {
+			b.Grow(len(list) * (b.Len() + b.Len()/8)) // the others are about as long
+		}
 	}
 	return template.HTML(b.String()) //nolint:gosec // each text in it is escaped
 }
@@ -69,8 +71,9 @@ const ageMark = ` data-a="`
 
 // split takes a page apart.
 func split(text []byte) *parts {
-	p := &parts{html: map[string]string{}, sums: map[string]uint64{}, lists: map[string][]string{}}
+	p := &parts{html: map[string][]byte{}, sums: map[string]uint64{}, lists: map[string][]string{}}
 	var page, frame bytes.Buffer
+	page.Grow(len(text)) // it stays where it is: html is of it
 	var list, key string
 	begin := 0
 	for len(text) > 0 {
@@ -102,16 +105,13 @@ func split(text []byte) *parts {
 			}
 		case ')':
 			html := bytes.TrimSpace(page.Bytes()[begin:])
-			p.html[key], p.sums[key] = string(html), hashOf(html)
+			p.html[key], p.sums[key] = html, hashOf(html)
 			key = ""
 		case ']':
 			list = ""
 		}
 	}
-	p.page = bytes.Clone(page.Bytes())
-	if main, ok := inMain(p.page); ok {
-		p.main = string(main)
-	}
+	p.page = page.Bytes()
 	if main, ok := inMain(frame.Bytes()); ok {
 		p.frame = hashOf(main)
 	}
@@ -150,7 +150,7 @@ func (p *parts) hash() string {
 		_, _ = h.Write(append(line, 0))
 	}
 	fmt.Fprint(h, p.frame, p.lists)
-	return fmt.Sprintf("%x", h.Sum64())
+	return fmt.Sprintf("%0*x", len(versionMark), h.Sum64()) // as long, to take its place
 }
 
 // base is what is remembered of a page that was sent.
@@ -214,11 +214,13 @@ func (b *bases) changes(have string, p *parts) Patches {
 	}
 	old := b.find(have)
 	if old.version != "" && old.frame != p.frame {
-		a.Main = &p.main
+		main, _ := inMain(p.page) // every page has one
+		text := string(main)
+		a.Main = &text
 	}
 	for id, html := range p.html {
 		if old.parts[id] != p.sums[id] {
-			a.Parts[id] = html
+			a.Parts[id] = string(html)
 		}
 	}
 	a.Lists = p.lists

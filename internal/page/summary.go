@@ -43,6 +43,7 @@ type summary struct {
 	at     time.Time // of the last look; zero: there was none
 	status time.Time // when the states of the handlers were read
 	late   bool      // its counts took longer than quickTime: no look waits for them
+	slow   bool      // reading it took longer than patience: no page waits for a look
 	owed   bool      // they are to be made again
 	lateAt time.Time // when that may be
 	dearAt time.Time // when the rest may be counted again
@@ -92,7 +93,7 @@ type summaries struct {
 	late    background      // counts that no look waits for, and the past
 	dear    background      // dear counts
 	seen    chan struct{}   // closed after each look
-	aside   map[string]bool // URLs of the threads that are being looked at
+	aside   map[string]bool // threads on servers and slow ones that are being looked at
 	waited  bool            // a page has not waited for the end of its looks
 	news    chan struct{}   // closed when something is known that a page had not waited for
 }
@@ -154,15 +155,20 @@ func (s *summaries) get(list []Thread) []summary {
 	return out
 }
 
-// looked reports whether all of these threads were looked at since; until then, seen is
-// closed after the next look.
+// looked reports whether all of these threads were looked at since, except slow ones; until
+// then, seen is closed after the next look.
 func (s *summaries) looked(list []Thread, since time.Time) (seen <-chan struct{}, all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen, !slices.ContainsFunc(list, func(t Thread) bool {
 		k := s.known[t.Dir()]
-		return k == nil || k.at.Before(since)
+		return k == nil || k.at.Before(since) && !k.slow
 	})
+}
+
+// await has the next page wait for a look at a thread that was changed, even at a slow one.
+func (s *summaries) await(dir string) {
+	s.update(dir, func(k *summary) { k.slow = false })
 }
 
 // ask has threads looked at, the threads of the last call first.
@@ -192,7 +198,7 @@ func (s *summaries) look() {
 		}
 		t := s.todo[0]
 		s.todo = s.todo[1:]
-		if address.IsURL(t.Dir()) {
+		if k := s.known[t.Dir()]; address.IsURL(t.Dir()) || s.aside[t.Dir()] || k != nil && k.slow {
 			s.lookAside(t)
 			s.mu.Unlock()
 			continue
@@ -214,19 +220,27 @@ func (s *summaries) lookedAll() {
 	}
 }
 
-// lookAside looks at a thread on a server, which may take its time to answer. s.mu is held.
+// lookAside looks at a thread on a server or a slow one, which may take its time. s.mu is held.
 func (s *summaries) lookAside(t Thread) {
 	if s.aside[t.Dir()] {
 		return
 	}
 	s.aside[t.Dir()] = true
 	go func() {
-		s.lookAtURL(t.Dir(), t.Engine(), t.Version())
+		written := false
+		if address.IsURL(t.Dir()) {
+			s.lookAtURL(t.Dir(), t.Engine(), t.Version())
+		} else {
+			written = s.lookAt(t.Dir(), t.Engine())
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.aside, t.Dir())
 		s.follow(t, s.known[t.Dir()])
 		tell(&s.seen)
+		if written {
+			tell(&s.news) // no page has waited for it
+		}
 		s.lookedAll()
 	}()
 }
@@ -272,7 +286,7 @@ func (s *summaries) ended() bool {
 
 // lookAt looks at a thread, and counts again if its database was written since. Counts that
 // took long before are left to follow.
-func (s *summaries) lookAt(dir string, t *engine.Thread) {
+func (s *summaries) lookAt(dir string, t *engine.Thread) (written bool) {
 	n := s.peek(dir) // its slices are not changed
 	begin := time.Now()
 	database, err := stampOf(dir)
@@ -281,13 +295,17 @@ func (s *summaries) lookAt(dir string, t *engine.Thread) {
 		run = stamp{info.ModTime(), info.Size()}
 	}
 	records, _ := stampOf(filepath.Join(dir, "history"))
-	written := err != nil || n.at.IsZero() || n.err != nil || !n.database.same(database, n.at)
+	written = err != nil || n.at.IsZero() || n.err != nil || !n.database.same(database, n.at)
 	if written && err == nil {
 		err = s.readAgain(dir, t, begin)
 	}
 	if err == nil && (written || !n.run.same(run, n.at) || begin.Sub(n.status) > statusTime) {
 		of := withHandlers(t, s.peek(dir).of)
 		s.update(dir, func(k *summary) { k.setHandlers(of, begin) })
+	}
+	slow := n.slow
+	if written {
+		slow = time.Since(begin) > patience
 	}
 	late := n.late && !s.alone
 	if err == nil && written {
@@ -312,8 +330,9 @@ func (s *summaries) lookAt(dir string, t *engine.Thread) {
 			k.past = past
 		}
 		k.owed = k.owed || written && late
-		k.err, k.dead, k.failed, k.at, k.database, k.run, k.records = err, n.dead, n.failed, begin, database, run, records
+		k.err, k.dead, k.failed, k.at, k.slow, k.database, k.run, k.records = err, n.dead, n.failed, begin, slow, database, run, records
 	})
+	return written
 }
 
 // update changes what is known of a thread. What peek has returned stays as it is.

@@ -71,6 +71,50 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestSlow: pages wait for a look at a thread that takes long to read only after they have
+// changed it, and are told of what the look finds.
+func TestSlow(t *testing.T) {
+	h := newOne(t)
+	s := newSummaries(nil)
+	s.lookAt(h.Dir(), h.Engine())
+	s.update(h.Dir(), func(k *summary) { k.slow, k.at = true, time.Time{} }) // it is to be read again
+	if _, all := s.looked([]Thread{h}, time.Now()); !all {
+		t.Error("a page waits for a slow thread")
+	}
+	news := s.changed()
+	s.ask([]Thread{h})
+	<-news
+	if k := s.peek(h.Dir()); k.at.IsZero() {
+		t.Errorf("not looked at: %+v", k)
+	}
+	s.update(h.Dir(), func(k *summary) { k.slow = true })
+	s.await(h.Dir())
+	if _, all := s.looked([]Thread{h}, time.Now()); all {
+		t.Error("no page waits for a change of its own")
+	}
+}
+
+// TestPast: the ids at the points of an hour are found by the times of events, between two
+// points with the same id without a look-up.
+func TestPast(t *testing.T) {
+	h := newOne(t)
+	for _, ahead := range []int{1, 7, pastPoints - 1} { // the events are as many points ago
+		until := time.Now().Add(time.Duration(ahead) * pastStep)
+		for _, steps := range []int{1, 2, 3, pastPoints} {
+			p := past{until: until}
+			k := &summary{newest: event.FormatTime(time.Now())}
+			k.info.Newest = 3
+			p.fill(h.Engine(), k, steps)
+			for i := pastPoints - steps; i < pastPoints; i++ {
+				id, err := h.Engine().Before(t.Context(), until.Add(-pastStep*time.Duration(pastPoints-1-i)))
+				if err != nil || p.heads[i] != id {
+					t.Errorf("%d of %d steps: %d, not %d: %v", i, steps, p.heads[i], id, err)
+				}
+			}
+		}
+	}
+}
+
 // TestTrail: a chart of a day or a week has a point for each step, as long as the process knows it.
 func TestTrail(t *testing.T) {
 	step := trailSteps[0]

@@ -65,8 +65,10 @@ func (p *Page) render(rw http.ResponseWriter, q *http.Request, status int, name 
 	if q.Header.Get(haveHeader) == "" {
 		v.Toast = p.done.take(p.sessions.of(q).id, v.Now)
 	}
-	var b bytes.Buffer
-	if err := p.execute(&b, "page", v); err != nil {
+	b := buffers.Get().(*bytes.Buffer)
+	b.Reset()
+	defer buffers.Put(b)
+	if err := p.execute(b, "page", v); err != nil {
 		p.refuse(rw, err)
 		return
 	}
@@ -76,9 +78,14 @@ func (p *Page) render(rw http.ResponseWriter, q *http.Request, status int, name 
 		return
 	}
 	p.bases.keep(parts)
-	page := bytes.Replace(parts.page, []byte(versionMark), []byte(parts.version), 1)
-	write(rw, q, status, "text/html; charset=utf-8", page)
+	if at := bytes.Index(parts.page, []byte(versionMark)); at >= 0 {
+		copy(parts.page[at:], parts.version)
+	}
+	write(rw, q, status, "text/html; charset=utf-8", parts.page)
 }
+
+// buffers are for pages before they are taken apart, of which some have 1 MB.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func (p *Page) newView(q *http.Request, name string, data any) *view {
 	all := p.host.Threads()
