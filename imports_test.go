@@ -26,6 +26,7 @@ var permitted = map[string]string{
 	"thread/internal/duration": "",
 	"thread/internal/progress": "",
 	"thread/internal/redact":   "",
+	"thread/internal/signed":   "",
 	"thread/internal/similar":  "",
 
 	"thread/internal/bugs":       "",                                // for tests only
@@ -80,10 +81,10 @@ var permitted = map[string]string{
 
 	"thread/internal/systemd": "github.com/coreos/go-systemd/v22/daemon",
 
-	"thread/internal/api":  "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/counts thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/similar thread/internal/target thread/outbox",
+	"thread/internal/api":  "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/counts thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/signed thread/internal/similar thread/internal/target thread/outbox",
 	"thread/internal/page": "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/dispatch thread/internal/jsonform thread/internal/similar thread/internal/target thread/internal/watch thread/lock",
 
-	"thread/internal/mcp": "thread/engine thread/event thread/history thread/internal/address thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/target github.com/modelcontextprotocol/go-sdk",
+	"thread/internal/mcp": "thread/engine thread/event thread/history thread/internal/address thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/signed thread/internal/target github.com/modelcontextprotocol/go-sdk",
 
 	"thread/internal/spans":                   "thread/event thread/internal/programs thread/internal/redact",
 	"thread/internal/traces":                  "thread/engine thread/event thread/history thread/internal/spans thread/internal/watch thread/lock",
@@ -94,7 +95,7 @@ var permitted = map[string]string{
 	"thread/internal/steer":  "thread/engine thread/internal/store",
 	"thread/internal/socket": "thread/internal/dispatch golang.org/x/sys",
 
-	"thread/internal/serve": "thread/engine thread/event thread/history thread/internal/address thread/internal/api thread/internal/command thread/internal/dispatch thread/internal/lanes thread/internal/otlp thread/internal/page thread/internal/pipe thread/internal/programs thread/internal/similar thread/internal/socket thread/internal/steer thread/internal/watch thread/jsonlog thread/lane thread/lock github.com/prometheus/client_golang golang.org/x/sys",
+	"thread/internal/serve": "thread/engine thread/event thread/history thread/internal/address thread/internal/api thread/internal/command thread/internal/dispatch thread/internal/lanes thread/internal/otlp thread/internal/page thread/internal/pipe thread/internal/programs thread/internal/signed thread/internal/similar thread/internal/socket thread/internal/steer thread/internal/watch thread/jsonlog thread/lane thread/lock github.com/prometheus/client_golang golang.org/x/sys",
 
 	"thread/internal/cli": "thread/engine thread/internal/address thread/event thread/filter thread/internal/dispatch thread/internal/duration thread/internal/programs thread/internal/similar thread/internal/store thread/internal/target thread/jsonlog thread/lock github.com/alecthomas/kong golang.org/x/sys golang.org/x/text",
 

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -255,7 +254,7 @@ func (a *httpAgent) do(method, path string, body any, answer any) *http.Response
 
 func (a *httpAgent) take() (int64, string, string) {
 	var d struct {
-		Delivery int64
+		Delivery string
 		Events   []struct {
 			ID      int64
 			Content string
@@ -265,7 +264,7 @@ func (a *httpAgent) take() (int64, string, string) {
 	if len(d.Events) != 1 {
 		a.Fatalf("%+v", d)
 	}
-	return d.Events[0].ID, d.Events[0].Content, fmt.Sprint(d.Delivery)
+	return d.Events[0].ID, d.Events[0].Content, d.Delivery
 }
 
 func (a *httpAgent) push(typ, content string) int64 {
@@ -316,11 +315,7 @@ func (a *httpAgent) answer(event int64, text string) {
 }
 
 func (a *httpAgent) ack(delivery string) {
-	n, err := strconv.Atoi(delivery)
-	if err != nil {
-		a.Error(err)
-	}
-	a.do("POST", "consumers/agent/ack", map[string]int{"delivery": n}, new(any))
+	a.do("POST", "consumers/agent/ack", map[string]string{"delivery": delivery}, new(any))
 }
 
 func (a *httpAgent) end(run string) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"thread/internal/address"
+	"thread/internal/signed"
 	"thread/internal/similar"
 	"thread/internal/target"
 )
@@ -24,12 +25,14 @@ type API struct {
 	large    chan struct{} // one place for each body of which a long part is in memory
 	counting chan struct{} // one place for each count of events
 	repeats  repeats
+	key      signed.Key // of the deliveries
 }
 
 // New returns the API of host. Each 64 KiB of a body have partTime to come. The journal,
-// nil for none, keeps the answers of requests with a key over a restart.
-func New(host Host, partTime time.Duration, journal Journal) *API {
-	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), counting: make(chan struct{}, countsAtOnce), repeats: repeats{now: time.Now}}
+// nil for none, keeps the answers of requests with a key over a restart. The key signs
+// deliveries.
+func New(host Host, partTime time.Duration, journal Journal, key signed.Key) *API {
+	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), counting: make(chan struct{}, countsAtOnce), repeats: repeats{now: time.Now}, key: key}
 	a.repeats.load(journal)
 	for _, r := range a.routes() {
 		a.mux.HandleFunc(r.method+" "+r.path, func(rw http.ResponseWriter, q *http.Request) {

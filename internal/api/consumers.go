@@ -30,10 +30,13 @@ type taking struct {
 
 // settling is a request about a delivery.
 type settling struct {
-	Delivery int64  `json:"delivery"`
-	Error    string `json:"error"` // of retry
-	Lease    string `json:"lease"` // of extend
+	Delivery any    `json:"delivery"` // the text that next answered
+	Error    string `json:"error"`    // of retry
+	Lease    string `json:"lease"`    // of extend
 }
+
+// errNotGiven refuses a delivery that no client was given.
+var errNotGiven = errors.New("no client was given that delivery: send the text that next answered, as it is")
 
 func (r *taking) options() (o engine.NextOptions, timeout time.Duration, err error) {
 	if r.Limit < 0 || r.Limit > maxEvents {
@@ -86,7 +89,7 @@ func (a *API) next(rw http.ResponseWriter, q *http.Request) error {
 		rw.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	if err := writeLease(rw, &l); err != nil && !o.Ack {
+	if err := a.writeLease(rw, &l, t.Engine().Address(), consumer); err != nil && !o.Ack {
 		// No process got them. When that fails, too, they are redelivered after the lease.
 		_, _ = t.Engine().SettleDelivery(context.WithoutCancel(q.Context()), consumer, l.Number(), engine.Result{Verdict: engine.Returned})
 		return errGone
@@ -135,31 +138,41 @@ func (a *API) await(q *http.Request, t Thread, consumer string, o engine.NextOpt
 }
 
 // writeLease answers with a delivery, and returns an error when no process takes it.
-func writeLease(rw http.ResponseWriter, l *engine.Lease) error {
+func (a *API) writeLease(rw http.ResponseWriter, l *engine.Lease, owner ...string) error {
 	rw.Header().Set("Content-Type", "application/json")
 	out := bufio.NewWriterSize(rw, 32<<10)
-	number, attempt, until := "null", "null", "null"
+	delivery, attempt, until := "null", "null", "null"
 	if !l.Until.IsZero() {
-		number, until = fmt.Sprint(l.Number()), `"`+event.FormatTime(l.Until)+`"`
+		delivery, until = `"`+a.key.Text(l.Number(), owner...)+`"`, `"`+event.FormatTime(l.Until)+`"`
 		if l.Attempt > 0 {
 			attempt = fmt.Sprint(l.Attempt)
 		}
 	}
-	_, _ = fmt.Fprintf(out, `{"delivery":%s,"attempt":%s,"lease_until":%s,"events":[`, number, attempt, until)
+	_, _ = fmt.Fprintf(out, `{"delivery":%s,"attempt":%s,"lease_until":%s,"events":[`, delivery, attempt, until)
 	err := writeEvents(out, l.Events)
 	_, _ = out.WriteString("]}\n")
 	return errors.Join(err, out.Flush(), http.NewResponseController(rw).Flush())
 }
 
-// delivery is the thread, consumer and delivery that a request is about.
-func (a *API) delivery(rw http.ResponseWriter, q *http.Request) (t Thread, r settling, err error) {
+// settling reads a request about a delivery.
+func (a *API) settling(rw http.ResponseWriter, q *http.Request) (t Thread, r settling, err error) {
 	if t, err = a.host.Thread(q.PathValue("name")); err != nil {
 		return t, r, err
 	}
-	if err = a.decode(rw, q, &r); err == nil && r.Delivery < 1 {
-		err = badRequest("delivery is missing: give the number that next answered")
+	return t, r, a.decode(rw, q, &r)
+}
+
+// delivery returns the number of the delivery that a request is about.
+func (a *API) delivery(q *http.Request, t Thread, r *settling) (int64, error) {
+	text, ok := r.Delivery.(string)
+	if !ok {
+		return 0, badRequest("delivery is missing, or is not a string: send the text that next answered")
 	}
-	return t, r, err
+	number, ok := a.key.Number(text, t.Engine().Address(), q.PathValue("consumer"))
+	if !ok {
+		return 0, errNotGiven
+	}
+	return number, nil
 }
 
 // ack says that the events of a delivery are processed.
@@ -183,7 +196,7 @@ func (a *API) retry(rw http.ResponseWriter, q *http.Request) error {
 }
 
 func (a *API) settle(rw http.ResponseWriter, q *http.Request, result func(r *settling) (engine.Result, error)) error {
-	t, r, err := a.delivery(rw, q)
+	t, r, err := a.settling(rw, q)
 	if err != nil {
 		return err
 	}
@@ -191,8 +204,12 @@ func (a *API) settle(rw http.ResponseWriter, q *http.Request, result func(r *set
 	if err != nil {
 		return err
 	}
+	number, err := a.delivery(q, t, &r)
+	if err != nil {
+		return err
+	}
 	consumer := q.PathValue("consumer")
-	settled, err := t.Engine().SettleDelivery(q.Context(), consumer, r.Delivery, how)
+	settled, err := t.Engine().SettleDelivery(q.Context(), consumer, number, how)
 	if err != nil {
 		return err
 	}
@@ -214,7 +231,7 @@ func (a *API) settle(rw http.ResponseWriter, q *http.Request, result func(r *set
 
 // extend makes the lease of a delivery end later.
 func (a *API) extend(rw http.ResponseWriter, q *http.Request) error {
-	t, r, err := a.delivery(rw, q)
+	t, r, err := a.settling(rw, q)
 	if err != nil {
 		return err
 	}
@@ -225,7 +242,11 @@ func (a *API) extend(rw http.ResponseWriter, q *http.Request) error {
 	if err != nil {
 		return err
 	}
-	until, err := t.Engine().ExtendDelivery(q.Context(), q.PathValue("consumer"), r.Delivery, d)
+	number, err := a.delivery(q, t, &r)
+	if err != nil {
+		return err
+	}
+	until, err := t.Engine().ExtendDelivery(q.Context(), q.PathValue("consumer"), number, d)
 	if err != nil {
 		return err
 	}

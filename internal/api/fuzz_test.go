@@ -93,7 +93,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add("POST", path, "application/json", "application/json", []byte(`{"delivery":1}`))
 		f.Add("GET", path, "", "text/event-stream;q=1, text/html", []byte(nil))
 	}
-	a := New(nobody{}, time.Second, nil)
+	a := New(nobody{}, time.Second, nil, nil)
 	f.Fuzz(func(t *testing.T, method, path, typ, accept string, text []byte) {
 		q, err := http.NewRequest(method, "http://h"+path, bytes.NewReader(text))
 		if err != nil || q.URL.Host != "h" {

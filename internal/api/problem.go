@@ -33,6 +33,7 @@ var kinds = []Kind{
 	{"not-found", http.StatusNotFound, "There is no such resource", []error{history.ErrNotFound}},
 	{"no-thread", http.StatusNotFound, "The thread does not exist", []error{engine.ErrNotThread}},
 	{"no-consumer", http.StatusNotFound, "The consumer does not exist", []error{engine.ErrNoSubscription}},
+	{"no-delivery", http.StatusNotFound, "There is no such delivery", []error{errNotGiven}},
 	{"no-schedule", http.StatusNotFound, "The schedule does not exist", []error{engine.ErrNoSchedule, engine.ErrNoDelayed}},
 	{"method", http.StatusMethodNotAllowed, "The path does not take this method", nil},
 	{"slow", http.StatusRequestTimeout, "The request comes too slowly", nil},

@@ -19,6 +19,7 @@ import (
 	"thread/event"
 	"thread/internal/address"
 	"thread/internal/duration"
+	"thread/internal/signed"
 	"thread/internal/target"
 )
 
@@ -53,11 +54,11 @@ const (
 )
 
 type tools struct {
-	host   Host
-	opts   Options
-	ctx    context.Context // of the server
-	leases leases
-	runs   runs
+	host Host
+	opts Options
+	ctx  context.Context // of the server
+	key  signed.Key      // of the deliveries, of this client alone
+	runs runs
 }
 
 // Names are the names of the tools, without those that change something where o says so.
@@ -76,7 +77,7 @@ func Run(ctx context.Context, host Host, o Options) error {
 }
 
 func run(ctx context.Context, host Host, o Options, over sdk.Transport) error {
-	h := &tools{host: host, opts: o, ctx: ctx}
+	h := &tools{host: host, opts: o, ctx: ctx, key: signed.NewKey()}
 	defer h.runs.leave()
 	s := sdk.NewServer(&sdk.Implementation{Name: "thread", Title: "Events of thread", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: h.instructions(o), Capabilities: &sdk.ServerCapabilities{}})

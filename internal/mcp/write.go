@@ -2,9 +2,7 @@ package mcp
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"sync"
 	"time"
 
 	"thread/engine"
@@ -112,10 +110,10 @@ func (in *consumeIn) consumer() string { return in.Consumer }
 
 // Delivery is what consume answers.
 type Delivery struct {
-	Events  []Event `json:"events" jsonschema:"none when there is nothing to take"`
-	Number  *string `json:"delivery" jsonschema:"for ack; null when nothing is to be acked"`
-	Attempt *int64  `json:"attempt"`
-	Until   *string `json:"lease_until"`
+	Events   []Event `json:"events" jsonschema:"none when there is nothing to take"`
+	Delivery *string `json:"delivery" jsonschema:"for ack; null when nothing is to be acked"`
+	Attempt  *int64  `json:"attempt"`
+	Until    *string `json:"lease_until"`
 }
 
 func (h *tools) consume(ctx context.Context, t *engine.Thread, in *consumeIn) (out Delivery, err error) {
@@ -147,8 +145,8 @@ func (h *tools) consume(ctx context.Context, t *engine.Thread, in *consumeIn) (o
 		out.Events = append(out.Events, newEvent(&l.Events[i], in.Content))
 	}
 	if !l.Until.IsZero() {
-		number, until := h.leases.hand(t, in.Consumer, l.Number()), event.FormatTime(l.Until)
-		out.Number, out.Until = &number, &until
+		delivery, until := h.key.Text(l.Number(), t.Address(), in.Consumer), event.FormatTime(l.Until)
+		out.Delivery, out.Until = &delivery, &until
 		if l.Attempt > 0 {
 			out.Attempt = &l.Attempt
 		}
@@ -180,39 +178,6 @@ type ackIn struct {
 
 func (in *ackIn) consumer() string { return in.Consumer }
 
-// leases are the deliveries that this client has got. Another client cannot guess their
-// names.
-type leases struct {
-	mu   sync.Mutex
-	list map[lease]int64
-}
-
-type lease struct{ dir, consumer, name string }
-
-// hand returns the name under which the client settles the delivery.
-func (l *leases) hand(t *engine.Thread, consumer string, number int64) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.list == nil {
-		l.list = map[lease]int64{}
-	}
-	for old := range l.list { // a consumer has one delivery out
-		if old.dir == t.Address() && old.consumer == consumer {
-			delete(l.list, old)
-		}
-	}
-	name := rand.Text()
-	l.list[lease{t.Address(), consumer, name}] = number
-	return name
-}
-
-func (l *leases) number(t *engine.Thread, consumer, name string) (number int64, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	number, ok = l.list[lease{t.Address(), consumer, name}]
-	return number, ok
-}
-
 // Acked is what ack answers.
 type Acked struct {
 	LastAcked int64   `json:"last_acked_id"`
@@ -220,7 +185,7 @@ type Acked struct {
 }
 
 func (h *tools) ack(ctx context.Context, t *engine.Thread, in *ackIn) (out Acked, err error) {
-	number, ok := h.leases.number(t, in.Consumer, in.Delivery)
+	number, ok := h.key.Number(in.Delivery, t.Address(), in.Consumer)
 	if !ok {
 		return out, refusal("that delivery was not given to this client: give the one that consume answered")
 	}

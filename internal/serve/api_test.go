@@ -243,7 +243,7 @@ func TestAPIConsumer(t *testing.T) {
 	if status, _ := b.ask2(w+"next", ``); status != 204 { // one is in flight
 		t.Errorf("a second delivery: %d", status)
 	}
-	if status, a := b.ask2(w+"extend", fmt.Sprintf(`{"delivery":%v,"lease":"2h"}`, delivery)); status != 200 || a["lease_until"].(string) <= g.a["lease_until"].(string) {
+	if status, a := b.ask2(w+"extend", fmt.Sprintf(`{"delivery":%q,"lease":"2h"}`, delivery)); status != 200 || a["lease_until"].(string) <= g.a["lease_until"].(string) {
 		t.Errorf("%d %v", status, a)
 	}
 	// Another one waits until that is acked.
@@ -252,7 +252,7 @@ func TestAPIConsumer(t *testing.T) {
 		waits <- got{status, a}
 	}()
 	b.until("waiting", func() bool { return b.s.web.streams.Count() == 1 })
-	if status, a := b.ask2(w+"ack", fmt.Sprintf(`{"delivery":%v}`, delivery)); status != 200 || a["last_acked_id"] != 1.0 || a["settled"] != true {
+	if status, a := b.ask2(w+"ack", fmt.Sprintf(`{"delivery":%q}`, delivery)); status != 200 || a["last_acked_id"] != 1.0 || a["settled"] != true {
 		t.Errorf("%d %v", status, a)
 	}
 	if g = <-waits; g.status != 200 || len(g.a["events"].([]any)) != 2 {
@@ -260,13 +260,13 @@ func TestAPIConsumer(t *testing.T) {
 	}
 	for _, verb := range []string{"ack", "retry", "extend"} {
 		lease := map[bool]string{true: `,"lease":"1s"`}[verb == "extend"]
-		if status, _ := b.ask2(w+verb, fmt.Sprintf(`{"delivery":%v%s}`, delivery, lease)); status != 409 {
+		if status, _ := b.ask2(w+verb, fmt.Sprintf(`{"delivery":%q%s}`, delivery, lease)); status != 409 {
 			t.Errorf("%s of an old delivery: %d", verb, status)
 		}
 	}
-	b.ask2(w+"ack", fmt.Sprintf(`{"delivery":%v}`, g.a["delivery"]))
+	b.ask2(w+"ack", fmt.Sprintf(`{"delivery":%q}`, g.a["delivery"]))
 	_, a := b.ask2(w+"next", `{}`)
-	if status, a := b.ask2(w+"retry", fmt.Sprintf(`{"delivery":%v,"error":"no route"}`, a["delivery"])); status != 200 || a["settled"] != true || a["last_acked_id"] != 4.0 {
+	if status, a := b.ask2(w+"retry", fmt.Sprintf(`{"delivery":%q,"error":"no route"}`, a["delivery"])); status != 200 || a["settled"] != true || a["last_acked_id"] != 4.0 {
 		t.Errorf("%d %v", status, a)
 	}
 	for l, err := range b.t.DeadLetters(t.Context(), engine.DeadLetterQuery{}) {
@@ -279,7 +279,7 @@ func TestAPIConsumer(t *testing.T) {
 		t.Errorf("acked with the call: %d %v", status, a)
 	}
 	for path, want := range map[string]int{"consumers/h/next": 409, "consumers/nobody/next": 404, "consumers/nobody/ack": 404, "consumers/nobody/pause": 404, w + "pause": 204} {
-		body := map[bool]string{true: `{"delivery":1}`, false: ``}[strings.HasSuffix(path, "ack")]
+		body := map[bool]string{true: `{"delivery":"1"}`, false: ``}[strings.HasSuffix(path, "ack")]
 		if status, _ := b.ask2(path, body); status != want {
 			t.Errorf("%s: %d, want %d", path, status, want)
 		}
@@ -292,9 +292,9 @@ func TestAPIConsumer(t *testing.T) {
 	}
 	for path, bodies := range map[string][]string{
 		"next":   {`{"limit":101}`, `{"limit":-1}`, `{"limit":"1"}`, `{"lease":"0s"}`, `{"lease":"400d"}`, `{"lease":"1h","ack":true}`, `{"timeout":"3m"}`, `{"timeout":"-1s"}`, `{"more":1}`, `{} {}`, `[]`, `{`, "\x00"},
-		"ack":    {``, `{}`, `{"delivery":0}`, `{"delivery":1,"error":"x"}`, `{"delivery":1.5}`, `{"delivery":99999999999999999999}`},
-		"retry":  {`{"delivery":1,"lease":"1s"}`},
-		"extend": {`{"delivery":1}`, `{"delivery":1,"lease":"0s"}`, `{"delivery":1,"lease":"1s","error":"x"}`},
+		"ack":    {``, `{}`, `{"delivery":1}`, `{"delivery":"1.a","error":"x"}`, `{"delivery":["1"]}`, `{"delivery":99999999999999999999}`},
+		"retry":  {`{"delivery":"1.a","lease":"1s"}`},
+		"extend": {`{"delivery":"1.a"}`, `{"delivery":"1.a","lease":"0s"}`, `{"delivery":"1.a","lease":"1s","error":"x"}`},
 		"pause":  {`{"x":1}`},
 	} {
 		for _, body := range bodies {
@@ -346,8 +346,8 @@ func TestAPIRights(t *testing.T) {
 	const draft = `{"source":"s","type":"t","content":"x"}`
 	for _, r := range []struct{ method, path, body, least string }{
 		{"GET", "/metrics", "", "r"}, {"GET", "/openapi.json", "", ""}, {"GET", "/healthz", "", ""}, {"GET", eventsAt, "", "r"}, {"HEAD", eventsAt, "", "r"}, {"GET", "/threads/thread/info.json", "", "r"},
-		{"POST", eventsAt, draft, "w"}, {"POST", "/threads/thread/consumers/w/next", `{"ack":true}`, "w"}, {"POST", "/threads/thread/consumers/w/ack", `{"delivery":7}`, "w"},
-		{"POST", "/threads/thread/consumers/w/retry", `{"delivery":7}`, "w"}, {"POST", "/threads/thread/consumers/w/extend", `{"delivery":7,"lease":"1s"}`, "w"},
+		{"POST", eventsAt, draft, "w"}, {"POST", "/threads/thread/consumers/w/next", `{"ack":true}`, "w"}, {"POST", "/threads/thread/consumers/w/ack", `{"delivery":"7"}`, "w"},
+		{"POST", "/threads/thread/consumers/w/retry", `{"delivery":"7"}`, "w"}, {"POST", "/threads/thread/consumers/w/extend", `{"delivery":"7","lease":"1s"}`, "w"},
 		{"POST", "/threads/thread/consumers/w/pause", "", "a"}, {"POST", "/threads/thread/consumers/w/resume", "", "a"},
 		{"POST", "/threads/thread/consumers/w/other", "", "w"}, {"DELETE", eventsAt, "", "w"},
 	} {

@@ -156,14 +156,14 @@ func TestAPIDay(t *testing.T) {
 	}
 	do("GET", "events/1/why", "", 400)
 	d := do("POST", "consumers/w/next", "", 200)["delivery"]
-	do("POST", "consumers/w/retry", fmt.Sprintf(`{"delivery":%v,"error":"no route"}`, d), 200, "settled", true)
+	do("POST", "consumers/w/retry", fmt.Sprintf(`{"delivery":%q,"error":"no route"}`, d), 200, "settled", true)
 	if n := len(items("dead?consumer=w", "letters")); n != 1 {
 		t.Errorf("%d dead letters", n)
 	}
 	do("POST", "dead/retry", `{}`, 400)
 	do("POST", "dead/retry", `{"consumer":"w"}`, 200, "count", 1.0)
 	d = do("POST", "consumers/w/next", "", 200)["delivery"]
-	do("POST", "consumers/w/retry", fmt.Sprintf(`{"delivery":%v}`, d), 200)
+	do("POST", "consumers/w/retry", fmt.Sprintf(`{"delivery":%q}`, d), 200)
 	do("POST", "dead/drop", `{"filter":"type = 't'"}`, 200, "count", 1.0)
 	do("POST", "schedules", `{"name":"daily","when":"@daily","event":{"source":"s","type":"t","content":""}}`, 200, "name", "daily")
 	once := do("POST", "schedules", `{"delay":"1h","event":{"source":"s","type":"t","content":""}}`, 200)

@@ -16,6 +16,7 @@ import (
 
 	"thread/internal/api"
 	"thread/internal/page"
+	"thread/internal/signed"
 )
 
 const (
@@ -56,7 +57,7 @@ func (s *Server) listenWeb(ctx context.Context) (*web, error) {
 		streams: page.NewPlaces(s.descriptors.streams, max(s.descriptors.streams/2, 1))}
 	w.listener = newCountedListener(l, most, patience, w.trusted)
 	w.clients.set(s.opts.Clients)
-	w.api = api.New(apiHost{w}, s.opts.bodyTime, s.opts.Answers)
+	w.api = api.New(apiHost{w}, s.opts.bodyTime, s.opts.Answers, signed.KeptKey(s.opts.Deliveries))
 	if s.opts.UI {
 		if w.page, err = page.New(uiHost{w}, page.Options{Base: s.opts.Base, Origin: s.opts.origin(), ReadOnly: s.opts.ReadOnly, LogIn: w.logIn, Known: w.known, Printed: w.printed, Secure: w.encrypted, Keeper: s.opts.Sessions, API: api.Description(), Audit: w.auditPage}); err != nil {
 			_ = l.Close()

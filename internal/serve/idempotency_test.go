@@ -75,10 +75,12 @@ func TestIdempotency(t *testing.T) {
 	if status, a := post("consumers/w/next", `{"timeout":"2m"}`, "n"); fmt.Sprint(status, " ", a) != got || !strings.HasPrefix(got, "200 map[attempt:1 delivery:1") {
 		t.Errorf("%d %s, and before %s", status, a, got)
 	}
-	if status, a := post("consumers/w/ack", `{"delivery":1}`, "a"); status != 200 {
+	_, delivery, _ := strings.Cut(got, "delivery:")
+	delivery, _, _ = strings.Cut(delivery, " ")
+	if status, a := post("consumers/w/ack", `{"delivery":"`+delivery+`"}`, "a"); status != 200 {
 		t.Errorf("ack: %d %s", status, a)
 	}
-	if status, a := post("consumers/w/ack", `{"delivery":1}`, "a"); status != 200 || !strings.Contains(a, "settled:true") {
+	if status, a := post("consumers/w/ack", `{"delivery":"`+delivery+`"}`, "a"); status != 200 || !strings.Contains(a, "settled:true") {
 		t.Errorf("ack again: %d %s", status, a)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -105,8 +106,8 @@ func TestHistoryIsReadOnly(t *testing.T) {
 	b.subscribe(engine.Subscription{Consumer: "c", Handler: "true"}) // its page has a form
 	before := digest(t, dir)
 	br := b.browse(Options{Threads: []string{dir}})
-	for _, tt := range [][2]string{{"events", `{"source":"run","type":"run","content":"{}"}`}, {"consumers/w/next", `{"ack":true}`}, {"consumers/w/ack", `{"delivery":1}`},
-		{"consumers/w/retry", `{"delivery":1}`}, {"consumers/w/extend", `{"delivery":1,"lease":"1s"}`}, {"consumers/w/pause", ""}, {"consumers/w/resume", ""}} {
+	for _, tt := range [][2]string{{"events", `{"source":"run","type":"run","content":"{}"}`}, {"consumers/w/next", `{"ack":true}`}, {"consumers/w/ack", `{"delivery":"1"}`},
+		{"consumers/w/retry", `{"delivery":"1"}`}, {"consumers/w/extend", `{"delivery":"1","lease":"1s"}`}, {"consumers/w/pause", ""}, {"consumers/w/resume", ""}} {
 		typ := ""
 		if tt[1] != "" {
 			typ = oneType
@@ -137,4 +138,58 @@ func digest(t *testing.T, dir string) [32]byte {
 		t.Fatal(err)
 	}
 	return sha256.Sum256(text)
+}
+
+// TestOtherDelivery: a client can settle a delivery by the text that next answered and by
+// nothing that can be guessed from it or from other deliveries, also at the next server.
+func TestOtherDelivery(t *testing.T) {
+	b := newBench(t)
+	for _, consumer := range []string{"w", "v"} {
+		b.subscribe(engine.Subscription{Consumer: consumer, Pull: true, MaxAttempts: 9})
+	}
+	b.push("one")
+	clients, err := ParseClients("mine write " + tokenOf("m") + "\nother write " + tokenOf("o"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Deliveries: new(memory), Listen: "127.0.0.1:0", Clients: clients}
+	as := func(who, consumer, verb, body string) (int, map[string]any) {
+		t.Helper()
+		return b.exchange("POST", "/threads/thread/consumers/"+consumer+"/"+verb, oneType, body, "Authorization", "Bearer "+tokenOf(who))
+	}
+	s, stop, left := b.untilStopped(o)
+	b.s = s
+	given := map[string]string{}
+	for _, consumer := range []string{"w", "v"} {
+		status, a := as("m", consumer, "next", `{"lease":"1h"}`)
+		if given[consumer], _ = a["delivery"].(string); status != 200 || given[consumer] == "" {
+			t.Fatalf("%s: %d %v", consumer, status, a)
+		}
+	}
+	before, err := b.t.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, mac, _ := strings.Cut(given["w"], ".")
+	for body, want := range map[string]int{`1`: 400, `"1"`: 404, `"1."`: 404, `"2.` + mac + `"`: 404, `"1.` + strings.ToUpper(mac) + `x"`: 404, `"` + given["v"] + `"`: 404, `""`: 404, `null`: 400} {
+		for verb, more := range map[string]string{"ack": "", "retry": `,"error":"x"`, "extend": `,"lease":"2h"`} {
+			status, a := as("o", "w", verb, `{"delivery":`+body+more+`}`)
+			if kind := map[int]string{400: "invalid", 404: "no-delivery"}[want]; status != want || a["type"] != "urn:thread:problem:"+kind {
+				t.Errorf("%s of %s: %d %v", verb, body, status, a)
+			}
+		}
+	}
+	if after, err := b.t.Info(t.Context()); err != nil || !reflect.DeepEqual(before, after) {
+		t.Errorf("a refusal has changed something: %+v, %v; before %+v", after, err, before)
+	}
+	stop()
+	<-left
+	s.standby.Stop()
+	b.s, stop, left = b.untilStopped(o)
+	if status, a := as("m", "w", "ack", `{"delivery":"`+given["w"]+`"}`); status != 200 || a["last_acked_id"] != 1.0 {
+		t.Errorf("at the next server: %d %v", status, a)
+	}
+	stop()
+	<-left
+	b.s.standby.Stop()
 }

@@ -19,6 +19,7 @@ import (
 	"thread/internal/dispatch"
 	"thread/internal/otlp"
 	"thread/internal/page"
+	"thread/internal/signed"
 	"thread/lane"
 )
 
@@ -41,7 +42,9 @@ type Options struct {
 	ReadOnly bool        // nothing is changed over HTTP
 	Sessions page.Keeper // of the pages; nil: all browsers are logged out when the process ends
 	Answers  api.Journal // of requests with an Idempotency-Key; nil: a restart forgets them
-	NoTokens bool        // Clients were made up for this process: no process knows their tokens
+	// Deliveries keeps the key that signs deliveries; nil: a restart forgets them.
+	Deliveries signed.Keeper
+	NoTokens   bool // Clients were made up for this process: no process knows their tokens
 	// Proxies are whose X-Forwarded-For says who a client is.
 	Proxies []netip.Prefix
 	// External is where browsers reach the pages behind a proxy, nil for Listen; Base is the

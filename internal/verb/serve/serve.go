@@ -171,6 +171,7 @@ func (c *serveCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	if c.Listen.Set {
 		opts.Answers = kept("answers", opts.Listen, ".jsonl", "a restart forgets the keys of requests: their answers cannot be kept", opts.Log)
+		opts.Deliveries = kept("deliveries", opts.Listen, ".key", "a restart forgets deliveries: their key cannot be kept", opts.Log)
 	}
 	if err := c.readCertificate(&opts); err != nil {
 		return err

@@ -132,10 +132,46 @@ func TestServeWeb(t *testing.T) {
 		h.run("send", "--thread", map[string]string{"fleet": h.url, "near": dir}[name], "--consumer", "chat", "go")
 		w.await("/threads/"+name+"/runs.json", `"active":[]`, `"status":"completed"`)
 		w.await("/threads/"+name+"/overview.json", `"pending_count":0`)
+		w.ask("PUT", "/threads/"+name+"/consumers/pull", `{}`)
 	}
+	w.deliveries("fleet", "near")
 	metrics := w.await("/metrics", `thread_served_threads 2`, `thread_lane_limit{lane="main"} 3`, `consumer="chat",thread="`+dir+`"`, `consumer="chat",thread="postgres://`)
 	if secret := os.Getenv("PGPASSWORD"); secret != "" && strings.Contains(metrics, secret) {
 		t.Error("the metrics have the password")
+	}
+}
+
+// deliveries takes an event of each thread, and settles it by the text that was answered
+// alone: neither by a number nor by the text of the other thread.
+func (w *web) deliveries(names ...string) {
+	w.t.Helper()
+	given := map[string]string{}
+	for _, name := range names {
+		var d struct{ Delivery string }
+		if err := json.Unmarshal([]byte(w.ask("POST", "/threads/"+name+"/consumers/pull/next", `{"lease":"1h"}`)), &d); err != nil {
+			w.t.Fatalf("%s: %v", name, err)
+		}
+		given[d.Delivery] = name
+	}
+	for _, name := range names {
+		own := ""
+		for text, of := range given {
+			if of == name {
+				own = text
+				continue
+			}
+			if got := w.ask("POST", "/threads/"+name+"/consumers/pull/ack", `{"delivery":"`+text+`"}`); got != "" {
+				w.t.Errorf("%s settles by the delivery of %s: %s", name, of, got)
+			}
+		}
+		for _, guess := range []string{`1`, `"1"`, `"1.AAAAAAAAAAAAAAAAAAAAAA"`} {
+			if got := w.ask("POST", "/threads/"+name+"/consumers/pull/ack", `{"delivery":`+guess+`}`); got != "" {
+				w.t.Errorf("%s settles by %s: %s", name, guess, got)
+			}
+		}
+		if got := w.ask("POST", "/threads/"+name+"/consumers/pull/ack", `{"delivery":"`+own+`"}`); got != `{"settled":true,"last_acked_id":1}`+"\n" {
+			w.t.Errorf("%s does not settle by its delivery: %s", name, got)
+		}
 	}
 }
 
