@@ -63,7 +63,7 @@ var permitted = map[string]string{
 	"thread/internal/backup": "thread/engine thread/internal/durable thread/internal/fsck thread/internal/store thread/internal/store/bolt thread/lock golang.org/x/sys",
 	"thread/internal/fsck":   "thread/engine thread/event thread/index thread/internal/durable thread/internal/progress thread/internal/store thread/internal/store/bolt thread/internal/store/bolt/disk thread/jsonlog thread/lock",
 
-	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/command thread/internal/durable thread/internal/lanes thread/internal/pipe thread/internal/programs thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
+	"thread/internal/dispatch": "thread/engine thread/event thread/filter thread/internal/command thread/internal/durable thread/internal/lanes thread/internal/pipe thread/internal/programs thread/internal/store thread/jsonlog thread/lock golang.org/x/sys gopkg.in/natefinch/lumberjack.v2",
 	"thread/internal/consume":  "thread/engine thread/event thread/internal/command thread/internal/duration thread/internal/lanes thread/internal/pipe thread/internal/redact thread/internal/watch",
 	"thread/internal/jsonform": "thread/engine thread/event thread/filter thread/internal/dispatch",
 	"thread/internal/counts":   "thread/engine thread/event",

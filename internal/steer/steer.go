@@ -19,7 +19,7 @@ const (
 	// beatEvery is the time between notes of a host or of a request.
 	beatEvery = 5 * time.Second
 	// fresh is the age of a host that is gone, or of a request that is given up.
-	fresh = 3 * beatEvery
+	fresh = store.HostFresh
 	// stale is the age at which a note is removed.
 	stale = time.Minute
 	// noteTime bounds a look at the board, and the writing of a note.
@@ -28,7 +28,6 @@ const (
 
 // The beginnings of names of notes.
 const (
-	hostNote    = "h/" // and the id of the host: it serves the thread
 	requestNote = "q/" // and the id of the request
 	answerNote  = "a/" // and both
 )
@@ -43,14 +42,9 @@ var (
 // reports that this is enough, all hosts have answered, or the time for waiting has passed.
 func Ask(ctx context.Context, t *engine.Thread, request []byte, wait time.Duration, take func(answer []byte) (enough bool)) error {
 	b := t.Store().(store.Board)
-	hosts, err := b.Notes(ctx, hostNote)
+	hosts, err := store.Hosts(ctx, b)
 	if err != nil {
 		return err
-	}
-	for name, note := range hosts {
-		if note.Age > fresh {
-			delete(hosts, name)
-		}
 	}
 	if len(hosts) == 0 {
 		return ErrNobody
@@ -144,7 +138,7 @@ func (h *Host) Run(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, noteTime)
-		_ = h.b.PutNote(limited, hostNote+h.id, "", false) // a server that does not answer passes no requests on
+		_ = h.b.PutNote(limited, store.HostNote+h.id, "", false) // a server that does not answer passes no requests on
 		_ = h.b.RemoveNotes(limited, "", stale)
 		cancel()
 		select {
@@ -154,7 +148,7 @@ func (h *Host) Run(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()
-	_ = h.b.RemoveNotes(limited, hostNote+h.id, 0)
+	_ = h.b.RemoveNotes(limited, store.HostNote+h.id, 0)
 	h.work.Wait()
 }
 

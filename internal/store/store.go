@@ -29,6 +29,7 @@ package store
 import (
 	"context"
 	"iter"
+	"maps"
 	"time"
 
 	"thread/event"
@@ -225,6 +226,22 @@ type Board interface {
 	Notes(ctx context.Context, prefix string) (map[string]Note, error)
 	// RemoveNotes removes those that are at least as old.
 	RemoveNotes(ctx context.Context, prefix string, older time.Duration) error
+	// Holder names the process that has the consumer's turn, "" for none.
+	Holder(ctx context.Context, consumer string) (string, error)
+}
+
+// A process that serves a thread repeats a note whose name begins with HostNote. A note
+// that is older than HostFresh is from a process that is gone.
+const (
+	HostNote  = "h/"
+	HostFresh = 15 * time.Second
+)
+
+// Hosts returns the notes of the processes that serve the thread.
+func Hosts(ctx context.Context, b Board) (map[string]Note, error) {
+	hosts, err := b.Notes(ctx, HostNote)
+	maps.DeleteFunc(hosts, func(_ string, n Note) bool { return n.Age > HostFresh })
+	return hosts, err
 }
 
 // Note is what a host has left on a Board.

@@ -44,3 +44,12 @@ func (s *Store) RemoveNotes(ctx context.Context, prefix string, older time.Durat
 		text(s.thread), bytea([]byte(notePrefix+prefix)), bytea([]byte(beatPrefix)), int8(older.Milliseconds())))
 	return err
 }
+
+// Holder implements store.Board.
+func (s *Store) Holder(ctx context.Context, consumer string) (string, error) {
+	r, err := s.apart(ctx, sql("SELECT holder FROM turns WHERE thread = $1 AND consumer = $2 AND until > clock_timestamp()", text(s.thread), bytea([]byte(consumer))))
+	if err != nil || len(r.rows) == 0 {
+		return "", err
+	}
+	return string(r.rows[0][0]), nil
+}

@@ -201,6 +201,9 @@ read -r m <&3; echo $THREAD_EVENT_KEY $m >>got`, files[at])
 	for _, at := range places {
 		h := &host{t: t, url: at}
 		awaitLong(filepath.Join(files[at], "begun"), 4)
+		if why := h.run("why", "-c", "chat", "2"); !strings.HasPrefix(why, "running: ") {
+			t.Errorf("%s: why says %s", at, why)
+		}
 		h.run("send", "-c", "chat", "--key", "a", "second")
 		h.settled()
 		if data, _ := os.ReadFile(filepath.Join(files[at], "got")); string(data) != "c \"hello\"\na \"first\"\na \"second\"\n" {

@@ -138,17 +138,32 @@ done`, dir))
 	}
 }
 
-// TestServeAcks: with --ack on-success a handler that exits 0 has acked what it popped, and one that
+// TestServeAcks: why reports what a handler waits for. With --ack on-success a handler that exits 0 has acked what it popped, and one that
 // fails has not.
 func TestServeAcks(t *testing.T) {
 	h := newFleet(t)
-	popped := filepath.Join(t.TempDir(), "popped")
-	h.run("subscribe", "--consumer", "c", "--ack", "on-success", "--handler", fmt.Sprintf(
+	popped, gate := filepath.Join(t.TempDir(), "popped"), filepath.Join(t.TempDir(), "gate")
+	h.run("subscribe", "--consumer", "first", "--lane", "one", "--handler", "until test -e "+gate+"; do sleep 0.02; done; thread-net consume -- true")
+	h.run("subscribe", "--consumer", "c", "--lane", "one", "--ack", "on-success", "--handler", fmt.Sprintf(
 		`thread-net pop --consumer c --last-event-id $THREAD_LAST_ACKED_ID --limit 2 | sed 's/^{"id":\([0-9]*\),.*/\1/' >>%[1]s; test $(wc -l <%[1]s) -gt 2`, popped))
-	serve := at(t.TempDir(), h.command("serve"))
+	h.push(3)
+	why := func(words string) {
+		t.Helper()
+		said := ""
+		for deadline := time.Now().Add(patience); !strings.Contains(said, words); said = h.run("why", "-c", "c", "3") {
+			if time.Now().After(deadline) {
+				t.Fatalf("why says %q, not %q", said, words)
+			}
+		}
+	}
+	why("No process works for the consumer")
+	serve := at(t.TempDir(), h.command("serve", "--lane", "one=1"))
 	serve.Stderr = os.Stderr
 	h.start(serve)
-	h.push(3)
+	why("thread serve runs, and starts the handler when its lane has room")
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	awaitLong(popped, 5) // 1 and 2 twice
 	if info := h.settled(); !strings.Contains(info, `"last_acked_id": 3`) {
 		t.Errorf("info says %s", info)
