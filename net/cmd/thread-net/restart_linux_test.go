@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"thread/engine"
+	"thread/internal/cli"
+	opener "thread/net/servers"
 	"thread/outbox"
 )
 
@@ -66,17 +68,16 @@ func alive(pid int) bool {
 	return err == nil && !bytes.HasPrefix(rest, []byte("Z"))
 }
 
-// application is one with an outbox table, which takes them into a thread in a directory.
+// application is one with an outbox table, whose rows are taken into a thread.
 type application struct {
-	t             *testing.T
-	database, dir string
-	rows          int // that are there
+	t            *testing.T
+	database, at string
+	rows         int // that are there
 }
 
-func newApplication(t *testing.T, database string) *application {
-	a := &application{t: t, database: database, dir: filepath.Join(t.TempDir(), "outbox")}
+func newApplication(t *testing.T, database, at string) *application {
+	a := &application{t: t, database: database, at: at}
 	a.do(`CREATE TABLE event_outbox (id bigint PRIMARY KEY, event_id text UNIQUE, event_type text NOT NULL, thread_id bigint NOT NULL, status text NOT NULL DEFAULT 'pending', error text)`)
-	program(t, "", "thread", "init", a.dir)
 	return a
 }
 
@@ -111,7 +112,7 @@ func (a *application) add(n int) {
 }
 
 func (a *application) take() *exec.Cmd {
-	cmd := exec.Command("thread-net", "outbox", "take", "--thread", a.dir, "--from", a.database, "--batch", "2")
+	cmd := exec.Command("thread-net", "outbox", "take", "--thread", a.at, "--from", a.database, "--batch", "2")
 	cmd.Env = append(os.Environ(), "THREAD_DISPATCH=none")
 	return cmd
 }
@@ -132,18 +133,7 @@ func (a *application) taken() {
 	if out, err := a.take().CombinedOutput(); err != nil {
 		a.t.Fatalf("%v: %s", err, out)
 	}
-	th, err := engine.Open(a.dir)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	defer th.Close()
-	var list []outbox.Record
-	if err := th.View(context.Background(), func(tx *engine.Tx) (err error) {
-		list, err = outbox.List(tx, outbox.Query{Limit: 1 << 20})
-		return err
-	}); err != nil {
-		a.t.Fatal(err)
-	}
+	list := outboxOf(a.t, a.at)
 	times := map[string]int{}
 	for _, r := range list {
 		times[r.EventID]++
@@ -153,12 +143,30 @@ func (a *application) taken() {
 			a.t.Errorf("row %d is there %d times", i, n)
 		}
 	}
-	if len(list) != a.rows {
-		a.t.Errorf("%d records of %d rows", len(list), a.rows)
-	}
 	if n := a.do(`SELECT count(*) FROM event_outbox WHERE status <> 'processed'`); n != "0" {
 		a.t.Errorf("%s rows are not marked", n)
 	}
+}
+
+// outboxOf is the outbox of the thread at an address.
+func outboxOf(t *testing.T, at string) (list []outbox.Record) {
+	t.Helper()
+	open := func() (*engine.Thread, error) { return engine.Open(at) }
+	if cli.IsURL(at) {
+		open = func() (*engine.Thread, error) { return opener.Servers{}.Open(at, nil) }
+	}
+	th, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	if err := th.View(context.Background(), func(tx *engine.Tx) (err error) {
+		list, err = outbox.List(tx, outbox.Query{Limit: 1 << 20})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // TestRestart: all processes of the server are killed while processes push and consume, and
@@ -178,7 +186,8 @@ func TestRestart(t *testing.T) {
 	database := "postgres://postgres@/postgres?sslmode=disable&connect_timeout=5&host=" + primary.socket
 	h := &host{t: t, url: database + "&thread=fleet"}
 	h.run("init", h.url)
-	app := newApplication(t, database)
+	app := newApplication(t, database, filepath.Join(t.TempDir(), "outbox"))
+	program(t, "", "thread", "init", app.at)
 	l := newLoad(h)
 	cut, away := 0, time.Duration(0)
 	for range rounds {
@@ -196,7 +205,11 @@ func TestRestart(t *testing.T) {
 		reach(t, l.pushers, 5)
 		away = max(away, time.Since(killed))
 	}
-	if app.taken(); cut == 0 {
+	app.taken()
+	if list := outboxOf(t, app.at); len(list) != app.rows {
+		t.Errorf("%d records of %d rows", len(list), app.rows)
+	}
+	if cut == 0 {
 		t.Error("no take was cut off")
 	}
 	t.Logf("%d crashes: %s; at most %v from a crash until every pusher had 5 more; %d rows taken, by %d that were cut off",
