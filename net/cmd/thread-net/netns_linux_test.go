@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -39,8 +40,7 @@ type fleet struct {
 }
 
 // What the handlers of all workers do: each event waits for the gate.
-const netnsHandler = `cd %s
-thread-net consume --max-attempts 1000 --backoff 1ms --backoff-factor 1 -- sh -c '
+const netnsHandler = `thread-net consume --max-attempts 1000 --backoff 1ms --backoff-factor 1 -- sh -c '
 	echo $THREAD_EVENT_ID >>begun.$WORKER
 	until test -e gate; do sleep 0.05; done
 	echo $THREAD_EVENT_ID >>done.$WORKER'
@@ -55,7 +55,9 @@ CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 END $$;
 CREATE TRIGGER note AFTER INSERT OR UPDATE ON records FOR EACH ROW WHEN (NEW.tab = 'progress') EXECUTE FUNCTION note()`
 
-func newNetnsFleet(t *testing.T, hosts int, lease time.Duration) *fleet {
+// newNetnsFleet starts the server and its workers, which run the handler in a directory.
+func newNetnsFleet(t *testing.T, hosts int, lease time.Duration, handler string) *fleet {
+	t.Helper()
 	s := newServers(t)
 	f := &fleet{network: newNetwork(t, 1+hosts), lease: lease, pids: map[string]*worker{}, dir: t.TempDir()}
 	f.server = s.at(0, 0)
@@ -73,7 +75,7 @@ func newNetnsFleet(t *testing.T, hosts int, lease time.Duration) *fleet {
 	f.server.sql("1", "SELECT 1")
 	f.host = &host{t: t, url: "postgres://postgres@/postgres?sslmode=disable&host=" + f.server.socket + "&thread=fleet"}
 	f.run("init", f.url)
-	f.run("subscribe", "--consumer", "c", "--handler", fmt.Sprintf(netnsHandler, f.dir))
+	f.run("subscribe", "--consumer", "c", "--handler", "cd "+f.dir+"\n"+handler)
 	c, _, err := plainConn(f.url + "&schema=thread")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +95,7 @@ func newNetnsFleet(t *testing.T, hosts int, lease time.Duration) *fleet {
 func (f *fleet) start(w *worker) {
 	f.host.t.Helper()
 	name := fmt.Sprint("w", w.n)
-	w.serve = exec.Command("ip", "netns", "exec", f.network.host(w.n), "thread-net", "serve")
+	w.serve = exec.Command("ip", "netns", "exec", f.network.host(w.n), "thread-net", "serve", "--ui", "--listen", "unix:"+f.in(name+".sock"))
 	w.serve.Env = append(os.Environ(), "WORKER="+name, envLease+"="+f.lease.String(),
 		"THREAD_DIR=postgres://postgres@"+address(0)+"/postgres?sslmode=disable&application_name="+name+"&thread=fleet")
 	log, err := os.OpenFile(f.in("log."+name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -105,6 +107,16 @@ func (f *fleet) start(w *worker) {
 	f.pids[strconv.Itoa(w.serve.Process.Pid)] = w
 	_ = log.Close()
 }
+
+// die ends a worker as a host dies: no process is told.
+func (f *fleet) die(w *worker) {
+	f.network.cut(w.n)
+	f.end(w.n)
+	_ = w.serve.Wait()
+}
+
+// page is what a worker serves to browsers.
+func (f *fleet) page(w *worker) *web { return webAt(f.host.t, f.in(fmt.Sprint("w", w.n, ".sock"))) }
 
 func (f *fleet) in(name string) string { return filepath.Join(f.dir, name) }
 
@@ -203,10 +215,8 @@ func (f *fleet) trouble(kind string, early bool) {
 	})
 	began := time.Now()
 	switch kind {
-	case "kill": // as a host dies: no process is told
-		f.network.cut(victim.n)
-		f.end(victim.n)
-		_ = victim.serve.Wait()
+	case "kill":
+		f.die(victim)
 	case "stop":
 		f.stop(victim.n)
 	case "cut":
@@ -260,7 +270,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	t.Logf("THREAD_SEED=%d, %d rounds, a lease of %v", seed, rounds, lease)
 	r := rand.New(rand.NewPCG(seed, 3))
-	f := newNetnsFleet(t, 4, lease)
+	f := newNetnsFleet(t, 4, lease, netnsHandler)
 	kinds := []string{"cut", "stop", "kill"}
 	for i := range rounds {
 		f.trouble(kinds[i%len(kinds)], r.IntN(2) == 0)
@@ -310,4 +320,80 @@ func TestNamespaces(t *testing.T) {
 	}
 	t.Logf("%d troubles: %d events, %d deliveries, %d stored; a turn was taken over after at most %v",
 		rounds, f.total, len(delivered), len(stored), f.worst.Round(time.Millisecond))
+}
+
+// What a bot does for each event: it records a step, thinks until the gate opens, and answers
+// in the session.
+const botHandler = `echo $WORKER >>begun.$WORKER
+thread-net run step --type thinking >>steps.$WORKER
+until test -e gate; do sleep 0.05; done
+thread-net consume --content-only -- sh -c 'thread-net message add --session talk --role assistant --content "answer to $(cat), from $WORKER"'`
+
+// TestStory: a bot answers in a session on two hosts. One of them dies in a run. The other one
+// continues the conversation within 30 s, every question is answered once, and its pages show
+// the answers and the runs of both.
+func TestStory(t *testing.T) {
+	f := newNetnsFleet(t, 2, pgstore.Lease, botHandler)
+	f.run("session", "start", "--id", "talk", "--subject", "user:7")
+	ask := func(text string) {
+		t.Helper()
+		f.run("message", "add", "--session", "talk", "--role", "user", "--content", text)
+		f.run("push", "--source", "user:7", "--type", "message", "--content", text)
+	}
+	var said []string
+	answered := func(text string, by *worker) {
+		t.Helper()
+		said = append(said, text, fmt.Sprintf("answer to %s, from w%d", text, by.n))
+		var now []string
+		f.until(text+" is answered", func() bool {
+			var list []struct{ Content string }
+			if err := json.Unmarshal([]byte(f.run("message", "list", "--session", "talk", "--json")), &list); err != nil {
+				t.Fatal(err)
+			}
+			now = nil
+			for _, m := range list {
+				now = append(now, m.Content)
+			}
+			return len(now) >= len(said)
+		})
+		if !slices.Equal(now, said) {
+			t.Fatalf("the messages are %q, want %q", now, said)
+		}
+	}
+	thinking := func(runs int) (w *worker) {
+		f.until("the bot thinks", func() bool {
+			w, _ = f.holder()
+			return w != nil && len(f.lines("begun")) == runs && len(f.lines("steps")) == runs
+		})
+		return w
+	}
+	ask("one")
+	first := thinking(1)
+	f.gate(true)
+	answered("one", first)
+	f.gate(false)
+	f.until("no worker has the turn", func() bool { w, _ := f.holder(); return w == nil })
+	ask("two")
+	killed := thinking(2)
+	other := f.workers[0]
+	if other == killed {
+		other = f.workers[1]
+	}
+	f.page(killed).await("/threads/fleet/runs.json", `"status":"running"`)
+	began := time.Now()
+	f.die(killed)
+	if w := thinking(3); w != other {
+		t.Fatalf("worker %d continues", w.n)
+	}
+	away := time.Since(began)
+	f.gate(true)
+	answered("two", other)
+	ask("three")
+	answered("three", other)
+	f.page(other).await("/threads/fleet/runs.json", `"error_code":"worker_recovery_failed"`, `"status":"completed"`, `"active":[]`)
+	f.page(other).await("/threads/fleet/session.json?id=talk", said...)
+	if away > 30*time.Second {
+		t.Errorf("the other host continues after %v", away)
+	}
+	t.Logf("the other host continued after %v: %q", away.Round(time.Millisecond), said)
 }

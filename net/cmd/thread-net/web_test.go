@@ -5,16 +5,12 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -23,7 +19,6 @@ import (
 type web struct {
 	t      *testing.T
 	client *http.Client
-	cmd    *exec.Cmd
 }
 
 // serveWeb starts thread-net serve at a unix socket.
@@ -56,7 +51,12 @@ func serveWeb(t *testing.T, h *host, args ...string) *web {
 	case <-time.After(patience):
 		t.Fatal("it does not serve")
 	}
-	return &web{cmd: cmd, t: t, client: &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return webAt(t, socket)
+}
+
+// webAt is the web at a unix socket.
+func webAt(t *testing.T, socket string) *web {
+	return &web{t: t, client: &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}}
 }
@@ -224,76 +224,4 @@ func TestSteer(t *testing.T) {
 	if h.exec("SELECT 1 FROM turns WHERE consumer >= '\\xfe' AND (consumer < '\\xfe682f' OR consumer >= '\\xfe6830')") != 0 {
 		t.Error("requests are left")
 	}
-}
-
-// TestStory: a bot answers in a session on two hosts. One is killed in a run; the other answers, once
-// each, and its pages show the runs of both.
-func TestStory(t *testing.T) {
-	h := newFleet(t)
-	dir := t.TempDir()
-	in := func(name string) string { return filepath.Join(dir, name) }
-	h.run("session", "start", "--id", "talk", "--subject", "user:7")
-	h.run("subscribe", "--consumer", "bot", "--handler", `cd `+dir+`
-echo $PPID $$ >>begun
-thread-net run step --type thinking >>/dev/null
-while test -e block; do sleep 0.05; done
-thread-net consume --content-only -- sh -c 'thread-net message add --session talk --role assistant --content "answer to $(cat)"'`)
-	hosts := []*web{serveWeb(t, h, "--thread", h.url), serveWeb(t, h, "--thread", h.url)}
-	ask := func(text string, runs int) {
-		t.Helper()
-		h.run("message", "add", "--session", "talk", "--role", "user", "--content", text)
-		h.run("push", "--source", "user:7", "--type", "message", "--content", text)
-		awaitLong(in("begun"), runs)
-	}
-	answered := func(want string) {
-		t.Helper()
-		text := ""
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-			var list []struct{ Content string }
-			if err := json.Unmarshal([]byte(h.run("message", "list", "--session", "talk", "--json")), &list); err != nil {
-				t.Fatal(err)
-			}
-			text = ""
-			for _, m := range list {
-				text += m.Content + "\n"
-			}
-			if text == want {
-				return
-			}
-		}
-		t.Fatalf("the messages are\n%s", text)
-	}
-	ask("one", 1)
-	answered("one\nanswer to one\n")
-	if err := os.WriteFile(in("block"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ask("two", 2)
-	hosts[0].await("/threads/fleet/runs.json", `"status":"running"`)
-	data, err := os.ReadFile(in("begun"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var parent, group int
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	if _, err := fmt.Sscan(lines[len(lines)-1], &parent, &group); err != nil {
-		t.Fatal(err)
-	}
-	killed, other := hosts[0], hosts[1]
-	if other.cmd.Process.Pid == parent {
-		killed, other = other, killed
-	}
-	_ = killed.cmd.Process.Kill()
-	_ = syscall.Kill(-group, syscall.SIGKILL)
-	_ = killed.cmd.Wait()
-	h.expire("bot")
-	awaitLong(in("begun"), 3)
-	if err := os.Remove(in("block")); err != nil {
-		t.Fatal(err)
-	}
-	answered("one\nanswer to one\ntwo\nanswer to two\n")
-	ask("three", 4)
-	answered("one\nanswer to one\ntwo\nanswer to two\nthree\nanswer to three\n")
-	other.await("/threads/fleet/runs.json", `"error_code":"worker_recovery_failed"`, `"status":"completed"`, `"active":[]`)
-	other.await("/threads/fleet/session.json?id=talk", "answer to one", "answer to three")
 }
