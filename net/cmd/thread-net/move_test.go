@@ -227,7 +227,8 @@ func moves(t *testing.T, dir string) {
 	}
 }
 
-// TestMoveHistory: the history goes with the thread, and comes back as it was.
+// TestMoveHistory: the history goes with the thread, and comes back as it was, from there also by
+// way of SQLite.
 func TestMoveHistory(t *testing.T) {
 	at := pgtest.Schema(t) + url.QueryEscape("moved")
 	dir := furnished(t, 10)
@@ -252,6 +253,38 @@ func TestMoveHistory(t *testing.T) {
 	program(t, "", "thread-net", "run", "show", "--thread", at, "R")
 	if got := program(t, "", "thread-history", "run", "show", "--thread", back, "R"); !strings.Contains(got, "R") {
 		t.Errorf("the run is %s", got)
+	}
+	viaSQLite(t, dir, back)
+}
+
+// viaSQLite moves a directory to SQLite, with a mirror of its history, and to a directory again.
+// It is then what dir is: the digest, and all rows of the history.
+func viaSQLite(t *testing.T, dir, back string) {
+	t.Helper()
+	_, digest := whole(t, dir)
+	to := t.TempDir()
+	in := func(name string) string { return filepath.Join(to, name) }
+	build := exec.Command("go", "build", "-o", in("thread-sqlite"), "./cmd/thread-sqlite")
+	build.Dir = filepath.Join("..", "..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, args := range [][]string{
+		{"export", "--thread", back, "--to", in("copy")},
+		{"history", "mirror", "--thread", back, "--to", in("history.db")},
+		{"import", in("copy"), "--to", in("again")},
+		{"history", "import", "--thread", in("again"), in("history.db")},
+	} {
+		program(t, "", in("thread-sqlite"), args...)
+	}
+	if _, got := whole(t, in("again")); got != digest {
+		t.Errorf("by way of SQLite the digest is %s, want %s", got, digest)
+	}
+	for _, args := range [][]string{{"message", "list", "--session", "S", "--json"}, {"run", "show", "R", "--json"}, {"session", "show", "S", "--json"}} {
+		want := program(t, "", "thread-history", append(args, "--thread", dir)...)
+		if got := program(t, "", "thread-history", append(args, "--thread", in("again"))...); got != want {
+			t.Errorf("%s by way of SQLite: %s\nwant: %s", args, got, want)
+		}
 	}
 }
 
