@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"thread/event"
@@ -115,4 +117,134 @@ func (s *Series) set(source, typ string, subtype *string) *Series {
 		s.Subtype, s.HasSubtype = *subtype, true
 	}
 	return s
+}
+
+// Counting for a filter that reads contents can take minutes. So a handle keeps what was
+// counted, in parts: a count that was cut off continues where it was, one that has ended adds
+// what was pushed since, and one whose consumer got on takes off the parts in front. A
+// consumer with settled ids above its progress is counted from the start.
+
+// partIDs bounds the ids of a part, which are counted again after a step of progress, and
+// partsIDs those for a filter that reads no contents. Variables for the tests.
+var partIDs, partsIDs int64 = 4 << 10, 64 << 10
+
+// countPart is how many events match in (after, upto], and created_at of the first of them.
+type countPart struct {
+	after, upto, count int64
+	oldest             string
+}
+
+// keptParts are the parts of a consumer. They adjoin, and are valid for one filter, for as long as
+// the event with the id seen is the one that was made at that time.
+type keptParts struct {
+	where string
+	parts []countPart
+	seen  int64
+	at    string
+}
+
+// keepsParts reports whether a count is worth keeping, and may be.
+func (l *tally) keepsParts() bool {
+	return l.selection.Filter != nil && len(l.skip) == 0 && !l.selection.Filter.UsesClock()
+}
+
+func (l *tally) partIDs() int64 {
+	if l.selection.Contents {
+		return partIDs
+	}
+	return partsIDs
+}
+
+// resume lets a count use what earlier ones have counted behind its place.
+func (l *tally) resume(seen *seenEvents, k keptParts) error {
+	if len(k.parts) == 0 || k.where != l.selection.Filter.Text() {
+		return nil
+	}
+	oldest, err := seen.first()
+	if err != nil {
+		return err
+	}
+	at, err := seen.at(k.seen)
+	if err != nil || k.seen >= oldest && at != k.at {
+		return err
+	}
+	l.after = max(l.after, oldest-1)
+	l.ahead = slices.DeleteFunc(slices.Clone(k.parts), func(p countPart) bool { return p.after < l.after || p.upto > l.upto })
+	l.join()
+	return nil
+}
+
+// until returns up to which id is counted next.
+func (l *tally) until(head int64) int64 {
+	upto := min(l.upto, head)
+	switch {
+	case !l.keep:
+		return upto
+	case len(l.ahead) > 0:
+		return min(upto, l.after+l.partIDs(), l.ahead[0].after)
+	}
+	return min(upto, l.after+l.partIDs())
+}
+
+// add adds a part that begins at the count's place.
+func (l *tally) add(p countPart) {
+	if l.backlog.Count == 0 {
+		l.backlog.Oldest = p.oldest
+	}
+	l.backlog.Count += p.count
+	l.after = p.upto
+	if !l.keep {
+		return
+	}
+	if n := len(l.parts) - 1; n >= 0 && p.upto-l.parts[n].after <= l.partIDs() {
+		last := &l.parts[n]
+		last.oldest = cmp.Or(last.oldest, p.oldest)
+		last.upto, last.count = p.upto, last.count+p.count
+		return
+	}
+	l.parts = append(l.parts, p)
+}
+
+// join adds the parts that were counted before and begin at the count's place.
+func (l *tally) join() {
+	for len(l.ahead) > 0 && l.ahead[0].after <= l.after {
+		l.add(l.ahead[0])
+		l.ahead = l.ahead[1:]
+	}
+}
+
+// seenEvents are what counts ask one transaction, each once: on a server that is a round trip.
+type seenEvents struct {
+	s      store.Tx
+	oldest int64 // 0: not asked
+	times  map[int64]string
+}
+
+func (v *seenEvents) first() (id int64, err error) {
+	if v.oldest == 0 {
+		v.oldest, err = v.s.Oldest()
+	}
+	return v.oldest, err
+}
+
+// at returns created_at of an event, "" when it is not stored.
+func (v *seenEvents) at(id int64) (string, error) {
+	at, known := v.times[id]
+	if known || id == 0 {
+		return at, nil
+	}
+	e, _, err := v.s.Event(id)
+	if v.times == nil {
+		v.times = map[int64]string{}
+	}
+	v.times[id] = e.CreatedAt
+	return e.CreatedAt, err
+}
+
+// kept returns what a later count can use. In a thread without an event, it is nothing.
+func (l *tally) kept() keptParts {
+	if !l.keep || l.seenAt == "" {
+		return keptParts{}
+	}
+	return keptParts{where: l.selection.Filter.Text(), parts: append(l.parts, l.ahead...), seen: l.seen, at: l.seenAt}
 }

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"thread/internal/store"
+	"slices"
 	"time"
 
 	"thread/event"
+	"thread/filter"
+	"thread/internal/store"
 )
 
 // ParallelState is what is known of a consumer whose deliveries are in flight side by side
@@ -128,4 +131,126 @@ func (tx *Tx) takeAttempt(consumer string, state *store.Delivery) error {
 		state.Failing, state.Letter = state.First, a.Failures
 	}
 	return tx.s.Delete(store.Attempts, store.LetterKey(consumer, state.First))
+}
+
+// keyOf tells the key of an event.
+type keyOf struct {
+	column string
+	path   *filter.Path
+	fold   func(key string) string // nil: none
+}
+
+func newKeyOf(text string) (keyOf, error) {
+	k := keyOf{column: text}
+	switch text {
+	case "", "source", "type", "subtype":
+		return k, nil
+	}
+	var ok bool
+	if k.path, ok = filter.CompilePath(text); !ok {
+		return k, invalidf("key %q is not source, type, subtype or a JSON path such as $.chat.id", text)
+	}
+	return k, nil
+}
+
+// ValidKey returns [ErrInvalid] for a text that cannot be the Key of a
+// [ParallelPolicy].
+func ValidKey(text string) error {
+	_, err := newKeyOf(text)
+	return err
+}
+
+// none reports whether events have no key.
+func (k *keyOf) none() bool { return k.column == "" }
+
+// inContent reports whether the key of an event is in its content.
+func (k *keyOf) inContent() bool { return k.path != nil }
+
+// of is what orders an event.
+func (k *keyOf) of(e *event.Event) string {
+	if k.fold != nil && !k.none() {
+		return k.fold(k.text(e))
+	}
+	return k.text(e)
+}
+
+// text is what the event has.
+func (k *keyOf) text(e *event.Event) string {
+	switch {
+	case k.path != nil:
+		return k.path.Text(e.Content)
+	case k.column == "source":
+		return e.Source
+	case k.column == "type":
+		return e.Type
+	case k.column == "subtype" && e.Subtype != nil:
+		return *e.Subtype
+	}
+	return ""
+}
+
+// The turns of keys.
+
+// wake ends the waits that have ended.
+func (f *ParallelFeed) wake(now time.Time) {
+	f.waiting = slices.DeleteFunc(f.waiting, func(p *pending) bool {
+		if p.end = f.waits.end(p.ID, &p.at.Failures, now); p.end.After(now) {
+			return false
+		}
+		if p.letter {
+			p.line.lettersWait--
+			p.line.letters = insert(p.line.letters, p)
+		} else {
+			p.line.waits--
+			p.line.queue = insert(p.line.queue, p)
+		}
+		f.queueUp(p.line)
+		return true
+	})
+}
+
+func (f *ParallelFeed) notBefore() (at time.Time) {
+	for _, p := range f.waiting {
+		at = earlier(at, p.end)
+	}
+	return at
+}
+
+func insert(queue []*pending, p *pending) []*pending {
+	i, _ := slices.BinarySearchFunc(queue, p.ID, func(q *pending, id int64) int { return cmp.Compare(q.ID, id) })
+	return slices.Insert(queue, i, p)
+}
+
+// queueUp puts a key behind the others if it has something to give out, and forgets
+// it where nothing is left of it.
+func (f *ParallelFeed) queueUp(l *lineup) {
+	switch {
+	case l.inTurn:
+	case l.canGive():
+		l.inTurn = true
+		f.ready = append(f.ready, l)
+	case l.busy == 0 && len(l.queue)+len(l.letters)+l.waits+l.lettersWait == 0 && !l.more:
+		delete(f.keys, l.key)
+	}
+}
+
+func (l *lineup) canGive() bool {
+	switch {
+	case l.unordered:
+		return len(l.letters)+len(l.queue) > 0
+	case l.busy > 0:
+		return false
+	case len(l.letters) > 0:
+		return true
+	}
+	return l.waits == 0 && len(l.queue) > 0
+}
+
+func (f *ParallelFeed) lineup(key string) *lineup {
+	l := f.keys[key]
+	if l == nil {
+		l = &lineup{key: key, unordered: f.key.none()}
+		f.keys[key] = l
+	}
+	return l
 }

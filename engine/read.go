@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"thread/event"
 	"thread/filter"
+	"thread/index"
 	"thread/internal/store"
 )
 
@@ -180,4 +182,192 @@ func (r *reading) count(id int64) (bool, error) {
 	}
 	r.limit--
 	return r.limit > 0, nil
+}
+
+// The widths of the windows, in ids, through which events are read newest first:
+// each is searched forward, in one short transaction.
+const (
+	firstWindow  = 256
+	windowEvents = 512              // at most that many are returned of one
+	quickWindow  = time.Millisecond // one that took less is followed by a wider one
+)
+
+// newestFirst yields the selected events from the newest to the oldest.
+func (t *Thread) newestFirst(ctx context.Context, v *store.Selection, after, limit int64, canFail bool, yield func(event.Event, error) bool) {
+	if canFail {
+		// An error is to stand alone, so all that would be read is tried first.
+		for _, err := range t.backward(ctx, v, after, limit, false) {
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+		}
+	}
+	for e, err := range t.backward(ctx, v, after, limit, true) {
+		if !yield(e, err) {
+			return
+		}
+	}
+}
+
+// backward goes through the windows. Without load, events have nothing but ids.
+func (t *Thread) backward(ctx context.Context, v *store.Selection, after, limit int64, load bool) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		upto, width := int64(-1), int64(firstWindow)
+		for limit > 0 && upto != 0 {
+			var found []event.Event
+			err := t.read(ctx, func(tx *Tx) (err error) {
+				if upto < 0 {
+					upto = tx.Head()
+				}
+				start := time.Now()
+				from := after
+				if width < upto-after {
+					from = upto - width
+				}
+				found, upto, err = tx.window(v, from, upto, limit, load)
+				if time.Since(start) < quickWindow && width <= math.MaxInt64/2 {
+					width *= 2 // imported ids may lie far apart
+				}
+				if upto <= after {
+					upto = 0
+				}
+				return err
+			})
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+			for _, e := range found {
+				limit--
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// window returns the last matching events in (from, upto], newest first: at most
+// limit, and fewer when they are large. What is older than the last one, down to
+// rest, was not read; rest is from when everything was.
+func (tx *Tx) window(v *store.Selection, from, upto, limit int64, load bool) (events []event.Event, rest int64, err error) {
+	limit = min(limit, windowEvents)
+	var hits []int64
+	rest = from
+	if _, err := tx.s.Scan(store.Scan{Selection: v, After: from, Upto: upto}, func(id int64) (bool, error) {
+		if int64(len(hits)) == 2*limit {
+			hits = append(hits[:0], hits[limit:]...)
+			rest = hits[0] - 1
+		}
+		hits = append(hits, id)
+		return true, nil
+	}); err != nil {
+		return nil, 0, err
+	}
+	if n := int64(len(hits)) - limit; n > 0 {
+		hits = hits[n:]
+		rest = hits[0] - 1
+	}
+	size := 0
+	for _, id := range slices.Backward(hits) {
+		e := event.Event{ID: id}
+		if load {
+			var ok bool
+			v.Reads.Events++
+			if e, ok, err = tx.s.Event(id); err == nil && !ok {
+				err = fmt.Errorf("%w: event %d", ErrCorrupt, id)
+			}
+			if err != nil {
+				return nil, 0, err
+			}
+		}
+		events = append(events, e)
+		if size += len(e.Content); size > resultBytes {
+			return events, e.ID - 1, nil
+		}
+	}
+	return events, rest, nil
+}
+
+// Plan says how a query is answered, and what was read to answer it.
+type Plan struct {
+	// Filter is the query's, with Since as one more part.
+	Filter filter.Explanation
+	// FirstID and LastID are the first and the last id that can match, by the
+	// query, its filter and the newest event; there is none if FirstID is greater.
+	FirstID, LastID int64
+	// CreatedFrom and CreatedBefore are the bounds that the filter has for
+	// created_at, as texts: the first included, the second not, "" for none. Blocks
+	// of the column that lie outside are passed over.
+	CreatedFrom, CreatedBefore string
+	Series                     SeriesPlan
+	Reads                      Reads
+	Elapsed                    time.Duration // for all of it
+}
+
+// SeriesPlan is what is known of series, the distinct triples of source, type and
+// subtype. The filter is asked about a series when it is met, or about all at once
+// when a search becomes long; those whose source or type cannot match need not be
+// asked about.
+type SeriesPlan struct {
+	Stored int64 // series in the thread
+	Asked  int64 // how often the filter was asked about one
+	All    int64 // series that match whatever the event,
+	None   int64 // that do not match whatever the event,
+	Open   int64 // that depend on the event, which has to be read
+}
+
+// Reads counts what a query read. A part that a later slice of a long read
+// comes back to counts again.
+type Reads struct {
+	Transactions int64 // slices, in which writers get their turn in between
+	Blocks       int64 // column blocks of up to 1024 events whose series were gone through
+	BlocksPassed int64 // blocks that were passed over for their times
+	Tail         int64 // events behind the last block whose series were gone through
+	Events       int64 // events that were read, to match them or to return them
+	Matched      int64 // events that were found
+}
+
+// Explain reads what [Thread.Events] would yield, and returns how that was done
+// instead. Its errors are the errors of Peek.
+func (t *Thread) Explain(ctx context.Context, q Query) (*Plan, error) {
+	p := new(Plan)
+	start := time.Now()
+	matched := int64(0)
+	var s *store.Selection
+	for _, err := range t.events(ctx, q, func(of *store.Selection) { s = of }) {
+		if err != nil {
+			return nil, err
+		}
+		matched++
+	}
+	p.Elapsed = time.Since(start)
+	p.Reads = Reads(s.Reads)
+	p.Reads.Matched = matched
+	f, _, err := q.compile()
+	if err != nil {
+		return nil, err
+	}
+	p.Filter = f.Explain()
+	p.CreatedFrom, p.CreatedBefore = f.CreatedAtRange()
+	low, high := f.IDRange()
+	err = t.read(ctx, func(tx *Tx) error {
+		p.FirstID, p.LastID = max(low, 1), min(tx.Head(), high)
+		if q.After >= p.FirstID {
+			p.FirstID = q.After + min(1, math.MaxInt64-q.After)
+		}
+		p.Series.Stored, err = tx.s.SeriesCount()
+		return err
+	})
+	p.Series.count(s)
+	return p, err
+}
+
+func (s *SeriesPlan) count(v *store.Selection) {
+	given := v.Answers.Count()
+	s.Asked, s.All, s.None, s.Open = v.Asked, given[index.All], given[index.None], given[index.Open]
+	if v.Answers.Rest() != 0 { // all have an answer
+		s.None = s.Stored - s.All - s.Open
+	}
 }

@@ -1,6 +1,22 @@
 package dispatch
 
-import "time"
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"thread/engine"
+	"thread/lock"
+)
 
 const (
 	// maxTries is how many runs in a row may fail before the consumer is left
@@ -84,4 +100,166 @@ func decide(e ending, s *streak) (verdict, time.Duration) {
 		return again, 0
 	}
 	return retry, backoff(s.Idle - 1)
+}
+
+// TakeNext is engine.Thread.Next, also after a process that was killed with events of the
+// consumer.
+func TakeNext(ctx context.Context, t *engine.Thread, consumer string, o engine.NextOptions) (engine.Lease, error) {
+	l, err := t.Next(ctx, consumer, o)
+	if !errors.Is(err, engine.ErrOut) {
+		return l, err
+	}
+	held, err := LockConsumer(ctx, t, consumer)
+	if err != nil {
+		return l, err
+	}
+	o.TakeOver = true
+	l, err = t.Next(ctx, consumer, o)
+	if rerr := held.Release(ctx); err == nil {
+		err = rerr
+	}
+	return l, err
+}
+
+// AwaitNext calls take until it returns events: at once, and whenever something may have
+// changed. When ctx ends first, it returns why. What take has begun is brought to its end,
+// as an unreported lease blocks the consumer.
+func AwaitNext(ctx context.Context, t *engine.Thread, take func(context.Context) (engine.Lease, error)) (l engine.Lease, err error) {
+	w, err := t.Watch()
+	if err != nil {
+		return l, err
+	}
+	defer w.Close()
+	for {
+		if l, err = take(context.WithoutCancel(ctx)); err != nil || len(l.Events) > 0 {
+			return l, err
+		}
+		until := l.NotBefore
+		at, err := t.NextScheduled(context.WithoutCancel(ctx))
+		if err != nil {
+			return l, err
+		}
+		if until.IsZero() || !at.IsZero() && at.Before(until) {
+			until = at
+		}
+		if err := w.Wait(ctx, until); err != nil {
+			return l, cmp.Or(context.Cause(ctx), err)
+		}
+	}
+}
+
+// unpoppedFix is what is said to the process that takes a handler's stdin for its events.
+const unpoppedFix = "no event comes on its stdin; thread consume -- CMD pops them for a command"
+
+// windowed reports whether the consumer's events are settled out of order: then a run
+// that has handled some may leave the progress where it was.
+func (s *supervisor) windowed(ctx context.Context, consumer string) bool {
+	info, err := s.t.Info(ctx)
+	for i := range info.Subscriptions {
+		if c := &info.Subscriptions[i]; c.Consumer == consumer {
+			return c.Window != 0
+		}
+	}
+	return err != nil
+}
+
+// anyUnpopped reports whether a note in the directory run says Unpopped.
+func anyUnpopped(run string) bool {
+	entries, _ := os.ReadDir(run)
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		if filepath.Ext(e.Name()) != ".json" {
+			return false
+		}
+		var n note
+		text, err := lock.ReadFile(filepath.Join(run, e.Name()))
+		return err == nil && json.Unmarshal(text, &n) == nil && n.Unpopped
+	})
+}
+
+// Unpopped returns the consumers whose handlers exited 0 the last time and had popped
+// nothing, in the order of subscription. The database is asked, which looks at every
+// consumer, only where a note says that there is one.
+func Unpopped(ctx context.Context, t *engine.Thread) (consumers []string, err error) {
+	r := newDispatcher(t, Options{})
+	if t.URL() != "" || !anyUnpopped(r.run) {
+		return nil, nil
+	}
+	info, err := t.Info(ctx)
+	for i := range info.Subscriptions {
+		if c := &info.Subscriptions[i]; r.readNote(c.Consumer).Unpopped {
+			consumers = append(consumers, c.Consumer)
+		}
+	}
+	return consumers, err
+}
+
+// Popped records that the calling process has been given events of consumer up
+// to id. It does so only in a handler whose success acks what it popped
+// (Subscription.AckOnSuccess, or THREAD_ACK=on-success), and only for that
+// handler's own thread and consumer; elsewhere it does nothing. To be called
+// after the events have been passed on.
+func Popped(t *engine.Thread, consumer string, id int64) error {
+	r := newDispatcher(t, Options{})
+	path := r.poppedPath(consumer)
+	if os.Getenv(envPopped) == "" || os.Getenv(envConsumer) != consumer || !r.inHandler() {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|lock.NoFollow|lock.NoWait, 0o600)
+	if err != nil {
+		return err
+	}
+	// One write: a handler may pop in several processes.
+	_, err = fmt.Fprintf(f, "%s %d\n", os.Getenv(envRunID), id)
+	return errors.Join(err, f.Close())
+}
+
+func (r *dispatcher) forgetPopped(consumer string) error {
+	if err := os.Remove(r.poppedPath(consumer)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// ForgetPopped drops what earlier handlers of consumer have recorded with Popped, and returns the
+// variable with which the next one records. It is for the supervisor of a thread on a server.
+func ForgetPopped(t *engine.Thread, consumer string) (variable string, err error) {
+	r := newDispatcher(t, Options{})
+	return envPopped + "=" + r.poppedPath(consumer), r.forgetPopped(consumer)
+}
+
+// AckPopped acks the highest id that the run has recorded with Popped, if any.
+func AckPopped(ctx context.Context, t *engine.Thread, consumer, run string) error {
+	highest, err := newDispatcher(t, Options{}).popped(consumer, run)
+	if err != nil || highest == 0 {
+		return err
+	}
+	return t.Ack(ctx, consumer, highest)
+}
+
+// popped returns the highest id that the run has recorded, 0 for none.
+func (r *dispatcher) popped(consumer, run string) (highest int64, err error) {
+	f, err := os.OpenFile(r.poppedPath(consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		rest, mine := strings.CutPrefix(lines.Text(), run+" ")
+		if id, err := strconv.ParseInt(rest, 10, 64); mine && err == nil {
+			highest = max(highest, id)
+		}
+	}
+	return highest, nil
+}
+
+// ackPopped is AckPopped of a supervisor. A record that is lost costs a second delivery, so errors
+// are logged.
+func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
+	_, err := retryBusy(ctx, s.dispatcher, func() (struct{}, error) { return struct{}{}, AckPopped(ctx, s.t, consumer, run) })
+	if err != nil && !errors.Is(err, engine.ErrNoSubscription) {
+		s.report(consumer, err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"thread/engine"
+	"thread/lock"
 )
 
 // superviseVerb is the hidden subcommand of the program whose arguments
@@ -110,4 +111,166 @@ func openThread(ctx context.Context, dir string) (t *engine.Thread, err error) {
 		_ = Wake(ctx, t, source) // which logs it
 	}))
 	return t, err
+}
+
+// claim is the right to run a consumer's handler: its lock, and room for it.
+type claim struct {
+	due            engine.Due // what is unread
+	note           note       // what the last supervisor wrote
+	lost           *record    // a run whose supervisor was killed, to be dealt with first
+	lock           *lock.File
+	record         *lock.File
+	room           *room
+	supervisorLock *lock.File // nil until the handler is dealt with
+}
+
+// claimResult says how an attempt to claim a consumer went.
+type claimResult int
+
+const (
+	claimed  claimResult = iota
+	held                 // another process has the consumer's lock, and looks when it releases it
+	retrying             // a supervisor waits to retry it
+	notDue               // it need not run
+	noSlot               // every slot is held, and their holders look when they release them
+	noPlace              // every place in its lane is, and the same
+	recheck              // room was held for nothing meanwhile: look at every consumer again
+)
+
+// runRule decides, under the consumer's lock, whether it must run.
+type runRule func(ctx context.Context, d engine.Due, n note) (bool, error)
+
+// rulePending is the rule after a push: what has unread events runs.
+func (r *dispatcher) rulePending(context.Context, engine.Due, note) (bool, error) { return true, nil }
+
+// ruleNew is the rule of all other looks: a consumer whose last supervisor
+// stopped runs only if a matching event was pushed since. One that was left by a
+// server that was told to end is run by the next server.
+func (r *dispatcher) ruleNew(ctx context.Context, d engine.Due, n note) (bool, error) {
+	if !n.halted() && (n.State != stateLeft || r.max == serverSlots) {
+		return true, nil
+	}
+	if d.Retried != n.SeenRetried {
+		return true, nil // a dead letter was sent back
+	}
+	d, err := r.dueFor(ctx, d.Consumer, n.Seen)
+	return d.First != 0, err
+}
+
+// claim tries to get the right to run consumer, without waiting. The claim is
+// not nil if and only if the result is claimed.
+//
+//  1. take <c>.lock and then the record's, or return held: who has the record's
+//     only has had a <c>.lock that was deleted, and looks when it releases both
+//  2. ask <c>.busy, or return retrying: its holder is going to wait for <c>.lock
+//  3. look: must it run, or has a run lost its supervisor?
+//  4. take a place in its lane, and a slot
+//  5. if not: release both locks, and then repeat the step that failed
+//
+// Without step 5, an event whose own dispatch saw the lock held in steps 2 to 4
+// would belong to no process. The same goes for room that was in hand when the repeated
+// attempt found nothing to run: recheck. A run that has lost its supervisor has its
+// place still: it needs a slot only.
+func (r *dispatcher) claim(ctx context.Context, consumer string, rule runRule) (*claim, claimResult, error) {
+	var got *room
+	giveBack := false
+	fail := func(a claimResult, err error) (*claim, claimResult, error) {
+		if got != nil || giveBack {
+			got.release()
+			a = recheck
+		}
+		return nil, a, err
+	}
+	look := func(record *lock.File) (c *claim, err error) {
+		c = &claim{note: r.readNote(consumer)}
+		if record != nil {
+			c.lost = lostRun(readRecord(record), c.note)
+		}
+		if c.due, err = r.dueFor(ctx, consumer, 0); err != nil {
+			return nil, err
+		}
+		c.due.Consumer = consumer // also when it has no subscription any more
+		if c.lost != nil {
+			return c, nil
+		}
+		if c.due.First != 0 {
+			if ok, err := rule(ctx, c.due, c.note); ok || err != nil {
+				return c, err
+			}
+		}
+		return nil, nil
+	}
+	for {
+		l, record, err := r.tryLocks(consumer) // model: claim
+		if errors.Is(err, lock.ErrHeld) {
+			return fail(held, nil)
+		}
+		if err != nil {
+			return fail(held, err)
+		}
+		back := func() { release(l); release(record) }
+		if busy, err := r.supervised(consumer); busy || err != nil {
+			back()
+			return fail(retrying, err)
+		}
+		c, err := look(record)
+		if err != nil {
+			back()
+			return fail(notDue, err)
+		}
+		if c == nil {
+			testPoint("not-due")
+			back()
+			if c, err := look(nil); c == nil || err != nil { // model: not-due
+				return fail(notDue, err)
+			}
+			continue
+		}
+		lane := c.due.Lane
+		if c.lost != nil {
+			lane = ""
+		}
+		if got != nil && got.lane != lane { // it was changed
+			got.release()
+			got, giveBack = nil, true
+		}
+		why := claimed
+		if got == nil {
+			got, why, err = r.tryRoom(lane)
+		}
+		if got != nil {
+			if err = got.name(consumer); err == nil {
+				c.lock, c.record, c.room = l, record, got
+				return c, claimed, nil
+			}
+		}
+		back()
+		if err == nil {
+			got, why, err = r.tryRoom(lane)
+		}
+		if got == nil || err != nil {
+			return fail(why, err)
+		}
+	}
+}
+
+// tryLocks takes the two locks of a consumer, or returns lock.ErrHeld.
+func (r *dispatcher) tryLocks(consumer string) (l, record *lock.File, err error) {
+	if l, err = lock.Try(r.handlerLockPath(consumer), lock.Exclusive); err != nil {
+		return nil, nil, err
+	}
+	if record, err = r.tryRecord(consumer); err != nil {
+		release(l)
+		return nil, nil, err
+	}
+	return l, record, nil
+}
+
+// drop gives everything back.
+func (c *claim) drop() {
+	release(c.supervisorLock)
+	release(c.record)
+	release(c.lock)
+	c.room.release()
+	c.supervisorLock, c.record, c.lock, c.room = nil, nil, nil, nil
 }
