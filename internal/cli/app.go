@@ -11,6 +11,7 @@ import (
 	"thread/engine"
 	"thread/internal/programs"
 	"thread/internal/similar"
+	"thread/internal/terminal"
 )
 
 // App is one run of a program.
@@ -18,7 +19,7 @@ type App struct {
 	program *Program
 
 	Stdin  io.Reader
-	Out    Output
+	Out    terminal.Output
 	Stderr io.Writer
 
 	verb *Verb // nil before it is known
@@ -48,7 +49,7 @@ func (a *App) start(args []string) error {
 		args = args[1:] // it is about help only
 	}
 	if len(args) == 0 {
-		return &refusal{text: a.program.Overview(false, textColumns(a.Stderr))}
+		return &refusal{text: a.program.Overview(false, terminal.TextColumns(a.Stderr))}
 	}
 	switch args[0] {
 	case "-V", "--version", "version":
@@ -83,7 +84,7 @@ func (a *App) start(args []string) error {
 	}
 	switch {
 	case errors.Is(err, errHelp):
-		return a.Out.Text(v.Help(textColumns(a.Out.W)))
+		return a.Out.Text(v.Help(terminal.TextColumns(a.Out.W)))
 	case errors.Is(err, errVersion):
 		return a.Out.Text(Version() + "\n")
 	}
@@ -102,11 +103,11 @@ func (a *App) finish(err error) int {
 		err = flushErr
 	}
 	code := 0
-	if err != nil && !errors.Is(err, ErrReaderGone) {
+	if err != nil && !errors.Is(err, terminal.ErrReaderGone) {
 		code = a.report(err)
 	}
 	for _, w := range a.warnings {
-		fmt.Fprintf(a.Stderr, "Warning: %s\n", Printable(w))
+		fmt.Fprintf(a.Stderr, "Warning: %s\n", terminal.Printable(w))
 	}
 	return code
 }
@@ -174,7 +175,7 @@ func (a *App) unknown(args []string) error {
 	if a.program.group(args[0]) != nil {
 		switch {
 		case len(args) == 1:
-			return &refusal{text: a.program.groupOverview(args[0], textColumns(a.Stderr))}
+			return &refusal{text: a.program.groupOverview(args[0], terminal.TextColumns(a.Stderr))}
 		case len(args) == 2 && (args[1] == "-h" || args[1] == "--help"):
 			return a.help([]string{"help", args[0]})
 		}
@@ -187,7 +188,7 @@ func (a *App) unknown(args []string) error {
 }
 
 func (p *Program) invalidCommand(args []string) error {
-	r := &refusal{text: "Invalid command: " + Printable(strings.Join(args, " ")) +
+	r := &refusal{text: "Invalid command: " + terminal.Printable(strings.Join(args, " ")) +
 		"\nSee --help for available commands.\n"}
 	if args[0] == "help" {
 		args = args[1:]

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"thread/internal/terminal"
 )
 
 // completeVerb is the hidden subcommand that the completion scripts call: its
@@ -29,7 +31,7 @@ func (a *App) complete(words []string) error {
 		}
 	}
 	for _, c := range a.candidates(before, cur) {
-		if !strings.HasPrefix(c.word, cur) || Printable(c.word) != c.word {
+		if !strings.HasPrefix(c.word, cur) || terminal.Printable(c.word) != c.word {
 			continue // a line holds no control characters
 		}
 		if err := a.Out.Text(c.word + "\t" + c.help + "\n"); err != nil {
@@ -209,7 +211,7 @@ func (line *typed) consumers() []candidate {
 	}
 	var found []candidate
 	for _, s := range (&App{Dir: dir}).subscriptions() {
-		found = append(found, candidate{s.Consumer, Printable(s.Handler)})
+		found = append(found, candidate{s.Consumer, terminal.Printable(s.Handler)})
 	}
 	return found
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"thread/engine"
+	"thread/internal/terminal"
 )
 
 // envDir names the environment variable that stands in for --thread. Handlers
@@ -183,13 +185,13 @@ func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) err
 			if i == 0 {
 				gap = ""
 			}
-			if err := a.Out.Text(gap + "== " + Printable(dir) + "\n"); err != nil {
+			if err := a.Out.Text(gap + "== " + terminal.Printable(dir) + "\n"); err != nil {
 				return err
 			}
 		}
-		a.Out.thread = dir
+		a.Out.Thread = dir
 		if abs, err := filepath.Abs(dir); err == nil && !IsURL(dir) {
-			a.Out.thread = abs
+			a.Out.Thread = abs
 		}
 		err := fn(dir)
 		if errors.Is(err, engine.ErrNoSubscription) {
@@ -203,7 +205,7 @@ func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) err
 			failed = a.explain(err) // now, because it names the directory
 		}
 	}
-	a.Out.thread = ""
+	a.Out.Thread = ""
 	switch {
 	case failed != nil:
 		return failed
@@ -211,4 +213,59 @@ func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) err
 		return LogicError("consumer '"+a.Consumer+"' is not subscribed in any of these threads", "see thread info with the same threads")
 	}
 	return nil
+}
+
+// Resolve returns the absolute form of a directory given by a user: relative to
+// the working directory, cleaned, without a trailing slash, ~ and a leading ~/ being
+// the home directory. Symbolic links are kept, so the result names the thread as
+// the user does (T-09).
+func Resolve(dir string) (string, error) {
+	if isAddress(dir) {
+		return "", UsageError("the directory has the form of an address, and addresses have one form only",
+			"give postgres://[user@]host[:port]/database?thread=NAME without a password, or put ./ before the name of a directory")
+	}
+	dir, err := expandHome(dir)
+	if err != nil {
+		return "", err
+	}
+	abs, err := filepath.Abs(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", LogicError("the working directory does not exist any more", "change to another, or name the directory in full")
+	}
+	return abs, err
+}
+
+// isAddress reports whether a text that is not a URL of [IsURL] is meant as the address of a
+// database: a URL of another scheme, user:password@host, or host=HOST password=PASSWORD.
+// As a directory it would be printed in every error, with its password. A path that exists,
+// or that begins as one, is a path.
+func isAddress(s string) bool {
+	for _, prefix := range []string{"/", "./", "../", "~/", `.\`, `\`} {
+		if strings.HasPrefix(s, prefix) {
+			return false
+		}
+	}
+	// regexp costs time to compile: most names are decided without.
+	if !strings.ContainsAny(s, ":=@") && !strings.HasPrefix(s, "postgres") {
+		return false
+	}
+	if !regexp.MustCompile(`(?i)^[\s"'<]*[a-z][a-z0-9+.:-]+:/|^[\s"'<]*postgres(ql)?:?/|^[\s"'<]*postgres(ql)?:|^[^/]*:[^/]*@|` +
+		`(^|[\s"'?&;])(host|hostaddr|dbname|user|service|pass\w*)\s*=`).MatchString(s) {
+		return false
+	}
+	_, err := os.Lstat(s)
+	return err != nil
+}
+
+// expandHome replaces ~ and a leading ~/ by the home directory.
+func expandHome(dir string) (string, error) {
+	rest, ok := strings.CutPrefix(dir, "~")
+	if !ok || rest != "" && rest[0] != '/' {
+		return dir, nil
+	}
+	home := os.Getenv("HOME")
+	if home == "" {
+		return "", UsageError("cannot expand "+dir+": HOME is not set", "name the directory in full")
+	}
+	return filepath.Join(home, rest), nil
 }

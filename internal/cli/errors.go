@@ -16,6 +16,7 @@ import (
 	"thread/internal/dispatch"
 	"thread/internal/store"
 	"thread/internal/target"
+	"thread/internal/terminal"
 	"thread/lock"
 )
 
@@ -191,7 +192,7 @@ func (a *App) errorWords() []Rule {
 		{event.ErrNotText, 2, "", "give text in UTF-8, and encode binary content, for example with base64"},
 		{event.ErrInvalid, 2, "", "see thread " + verb + " --help"},
 		{engine.ErrInvalid, 2, "", "see thread " + verb + " --help"},
-		{errStdout, 1, "", "free space where stdout goes, or read it to the end"},
+		{terminal.ErrStdout, 1, "", "free space where stdout goes, or read it to the end"},
 		{dispatch.ErrNoProgram, 1, "", "install it next to this program, or put it on PATH"},
 		{engine.ErrNetwork, 1, "", "keep the thread on a local file system, or set THREAD_NETWORK=allow if this host alone uses it"},
 		{lock.ErrNotKept, 1, "", "keep the thread on a local file system"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"thread/event"
+	"thread/internal/terminal"
 )
 
 // Failure is an error in the words of the command line: what went wrong, how to
@@ -52,8 +53,8 @@ func (a *App) report(err error) int {
 		fmt.Fprintf(a.Stderr, "%s}\n", line)
 		return f.Code
 	}
-	fmt.Fprintf(a.Stderr, "Error: %s - %s\n", Printable(f.What), Printable(f.Fix))
-	if f.Excerpt != "" && IsTerminal(a.Stderr) {
+	fmt.Fprintf(a.Stderr, "Error: %s - %s\n", terminal.Printable(f.What), terminal.Printable(f.Fix))
+	if f.Excerpt != "" && terminal.IsTerminal(a.Stderr) {
 		fmt.Fprint(a.Stderr, f.Excerpt)
 	}
 	return f.Code

@@ -9,6 +9,7 @@ import (
 	"thread/engine"
 	"thread/internal/address"
 	"thread/internal/target"
+	"thread/internal/terminal"
 )
 
 // RefuseHistory returns an error if the thread directory is the history of another
@@ -68,7 +69,7 @@ func (a *App) Unrecorded(err error) bool {
 	}
 	f := a.explain(err)
 	text := "what runs now is not recorded: " + f.What + " - " + f.Fix
-	fmt.Fprintf(a.Stderr, "Warning: %s\n", Printable(text))
+	fmt.Fprintf(a.Stderr, "Warning: %s\n", terminal.Printable(text))
 	LogWarningOf(a.Dir, "%s", text)
 	return true
 }

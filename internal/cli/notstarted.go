@@ -8,6 +8,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/dispatch"
+	"thread/internal/terminal"
 )
 
 // NotStarted warns that no handler could be started, if err is not nil, after what
@@ -29,7 +30,7 @@ func (a *App) NotStarted(done string, err error) {
 // last time and had popped nothing. Elsewhere nothing is looked at: it would cost every
 // push.
 func (a *App) WarnUnpopped(ctx context.Context, t *engine.Thread) {
-	if !IsTerminal(a.Stderr) {
+	if !terminal.IsTerminal(a.Stderr) {
 		return
 	}
 	consumers, _ := dispatch.Unpopped(ctx, t)

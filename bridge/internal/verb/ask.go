@@ -12,6 +12,7 @@ import (
 	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type statusCmd struct{ nameFlags }
@@ -68,7 +69,7 @@ func show(a *cli.App, asJSON bool, s trigger.Status) error {
 	if s.Detail != nil {
 		detail = " (" + *s.Detail + ")"
 	}
-	return a.Out.Text(cli.Printable(fmt.Sprintf("%s: %s%s, running %t, paused %t, processed %d, failed %d, duplicates %d, backlog %d", s.Name, s.Status, detail,
+	return a.Out.Text(terminal.Printable(fmt.Sprintf("%s: %s%s, running %t, paused %t, processed %d, failed %d, duplicates %d, backlog %d", s.Name, s.Status, detail,
 		s.Running, s.Paused, s.Processed, s.Failed, s.DedupHits, s.Metrics.Backlog)) + "\n")
 }
 
@@ -129,7 +130,7 @@ func (n *nameFlags) set(ctx context.Context, a *cli.App, paused bool) error {
 	if paused {
 		word = "Paused"
 	}
-	return a.Out.Text(word + " trigger '" + cli.Printable(name) + "'\n")
+	return a.Out.Text(word + " trigger '" + terminal.Printable(name) + "'\n")
 }
 
 type ledgerCmd struct {
@@ -175,7 +176,7 @@ func (c *ledgerCmd) Run(ctx context.Context, a *cli.App) error {
 			if r.Error != nil {
 				why = "  " + *r.Error
 			}
-			err = a.Out.Text(cli.Printable(fmt.Sprintf("%s  %-11s  %s  event %d  %s%s", r.At, r.Status, r.MessageID, r.Event, r.EventName, why)) + "\n")
+			err = a.Out.Text(terminal.Printable(fmt.Sprintf("%s  %-11s  %s  event %d  %s%s", r.At, r.Status, r.MessageID, r.Event, r.EventName, why)) + "\n")
 		}
 		if err != nil {
 			return err
@@ -290,7 +291,7 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.JSON {
 		return printJSON(a, map[string]any{"name": conf.Name, "to": to, "positions": len(ws)})
 	}
-	return a.Out.Text(cli.Printable(fmt.Sprintf("Set trigger '%s' to read on from %s", conf.Name, to)) + "\n")
+	return a.Out.Text(terminal.Printable(fmt.Sprintf("Set trigger '%s' to read on from %s", conf.Name, to)) + "\n")
 }
 
 func moved(ctx context.Context, t *engine.Thread, c trigger.Config, ws []trigger.Write) error {

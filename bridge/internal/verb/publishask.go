@@ -8,6 +8,7 @@ import (
 	"thread/bridge/trigger"
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 // publishFlags are embedded by the verbs about the publishers of a thread.
@@ -90,7 +91,7 @@ func (f *publishFlags) show(a *cli.App, list []trigger.PublishStatus) error {
 			if s.Detail != nil {
 				detail = " (" + *s.Detail + ")"
 			}
-			err = a.Out.Text(cli.Printable(fmt.Sprintf("%s: %s%s, running %t, published %d, position %d", s.Name, s.Status, detail, s.Running, s.Published, s.Position)) + "\n")
+			err = a.Out.Text(terminal.Printable(fmt.Sprintf("%s: %s%s, running %t, published %d, position %d", s.Name, s.Status, detail, s.Running, s.Published, s.Position)) + "\n")
 		}
 		if err != nil {
 			return err

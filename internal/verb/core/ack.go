@@ -7,6 +7,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type ackCmd struct {
@@ -148,7 +149,7 @@ func (c *seekCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.JSON {
 		return a.Out.JSON(progressJSON{id, to.id})
 	}
-	return a.Out.Text(fmt.Sprintf("Consumer '%s' is at %d\n", cli.Printable(id), to.id))
+	return a.Out.Text(fmt.Sprintf("Consumer '%s' is at %d\n", terminal.Printable(id), to.id))
 }
 
 // place is where a consumer is to stand: behind the event id.

@@ -9,6 +9,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/fsck"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 type checkCmd struct {
@@ -105,12 +106,12 @@ func (c *checkCmd) Run(ctx context.Context, a *cli.App) error {
 
 func appendCheckText(b []byte, r *fsck.Report, fixed []fsck.FixedFile, files bool) []byte {
 	for _, f := range fixed {
-		b = fmt.Appendf(b, "Fixed: %s", cli.Printable(filepath.Base(f.Path)))
+		b = fmt.Appendf(b, "Fixed: %s", terminal.Printable(filepath.Base(f.Path)))
 		if f.Lines > 0 {
 			b = fmt.Appendf(b, ": %d lines written", f.Lines)
 		}
 		if f.Aside != "" {
-			b = fmt.Appendf(b, "; what stood there is %s", cli.Printable(filepath.Base(f.Aside)))
+			b = fmt.Appendf(b, "; what stood there is %s", terminal.Printable(filepath.Base(f.Aside)))
 		}
 		b = append(b, '\n')
 	}
@@ -124,10 +125,10 @@ func appendCheckText(b []byte, r *fsck.Report, fixed []fsck.FixedFile, files boo
 		b = fmt.Appendf(b, "Format: %d\n", r.Format)
 	}
 	for _, n := range r.Notes {
-		b = fmt.Appendf(b, "Note: %s: %s\n", cli.Printable(n.Place), cli.Printable(n.What))
+		b = fmt.Appendf(b, "Note: %s: %s\n", terminal.Printable(n.Place), terminal.Printable(n.What))
 	}
 	for _, f := range r.Faults {
-		b = fmt.Appendf(b, "Fault: %s: %s\n", cli.Printable(f.Place), cli.Printable(f.What))
+		b = fmt.Appendf(b, "Fault: %s: %s\n", terminal.Printable(f.Place), terminal.Printable(f.What))
 	}
 	if r.More > 0 {
 		b = fmt.Appendf(b, "Fault: and %d more\n", r.More)

@@ -11,6 +11,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/consume"
 	"thread/internal/dispatch"
+	"thread/internal/terminal"
 	"thread/internal/verb/tracing/deliveries"
 	"thread/jsonlog"
 )
@@ -78,7 +79,7 @@ func (c *consumeCmd) Run(ctx context.Context, a *cli.App) error {
 		if t.URL() == "" {
 			log.Warn("consume: consumer=%s %s", consumer, line)
 		}
-		fmt.Fprintf(o.Stderr, "Warning: %s\n", cli.Printable(line))
+		fmt.Fprintf(o.Stderr, "Warning: %s\n", terminal.Printable(line))
 	}
 	// First: without a subscription there is nothing to lock.
 	due, err := t.DueFor(ctx, consumer, 0)

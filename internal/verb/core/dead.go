@@ -14,6 +14,7 @@ import (
 	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 // deadFlags select dead letters.
@@ -314,7 +315,7 @@ func parseRate(s string) (float64, error) {
 
 // letterTable returns what prints a letter as a row of a table.
 func letterTable(a *cli.App) func(*engine.DeadLetter) error {
-	rows := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{19, 24, 8, 6, 6, 8}}
+	rows := &terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Number: true, Least: []int{19, 24, 8, 6, 6, 8}}
 	rows.Header("EVENT", "DIED", "CONSUMER", "SOURCE", "TYPE", "ATTEMPTS", "LAST ERROR")
 	return func(l *engine.DeadLetter) error {
 		if l == nil {
@@ -324,21 +325,21 @@ func letterTable(a *cli.App) func(*engine.DeadLetter) error {
 		if l.Stored {
 			source, typ = l.Event.Source, typeOf(&l.Event)
 		}
-		return rows.Row(strconv.FormatInt(l.Event.ID, 10), event.FormatTime(l.DiedAt), cli.Printable(l.Consumer), cli.Printable(source), cli.Printable(typ),
-			strconv.FormatInt(l.Attempts, 10), cli.Printable(l.LastError))
+		return rows.Row(strconv.FormatInt(l.Event.ID, 10), event.FormatTime(l.DiedAt), terminal.Printable(l.Consumer), terminal.Printable(source), terminal.Printable(typ),
+			strconv.FormatInt(l.Attempts, 10), terminal.Printable(l.LastError))
 	}
 }
 
 func appendLetterText(b []byte, l *engine.DeadLetter) []byte {
-	b = fmt.Appendf(b, "Event: %d\n  consumer: %s\n  died_at: %s\n  attempts: %d\n  exit_code: %s\n", l.Event.ID, cli.Printable(l.Consumer),
+	b = fmt.Appendf(b, "Event: %d\n  consumer: %s\n  died_at: %s\n  attempts: %d\n  exit_code: %s\n", l.Event.ID, terminal.Printable(l.Consumer),
 		event.FormatTime(l.DiedAt), l.Attempts, exitCodeText(l.ExitCode))
-	b = fmt.Appendf(b, "  first_error: %s at %s\n  last_error: %s at %s\n", cli.Printable(l.FirstError), event.FormatTime(l.FirstAt),
-		cli.Printable(l.LastError), event.FormatTime(l.LastAt))
+	b = fmt.Appendf(b, "  first_error: %s at %s\n  last_error: %s at %s\n", terminal.Printable(l.FirstError), event.FormatTime(l.FirstAt),
+		terminal.Printable(l.LastError), event.FormatTime(l.LastAt))
 	if !l.Stored {
 		return append(b, "  content: (no longer stored)\n"...)
 	}
-	return fmt.Appendf(b, "  created_at: %s\n  source: %s\n  type: %s\n  content: %s\n", cli.Printable(l.Event.CreatedAt),
-		cli.Printable(l.Event.Source), cli.Printable(typeOf(&l.Event)), cli.Printable(l.Event.Content))
+	return fmt.Appendf(b, "  created_at: %s\n  source: %s\n  type: %s\n  content: %s\n", terminal.Printable(l.Event.CreatedAt),
+		terminal.Printable(l.Event.Source), terminal.Printable(typeOf(&l.Event)), terminal.Printable(l.Event.Content))
 }
 
 func exitCodeText(code int64) string {

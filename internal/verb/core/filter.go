@@ -10,6 +10,7 @@ import (
 	"thread/event"
 	"thread/filter"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type filterCheckCmd struct {
@@ -120,9 +121,9 @@ func explanationText(f *filter.Filter, e filter.Explanation) string {
 	if columns == "" {
 		columns = "(none)"
 	}
-	fmt.Fprintf(&b, "Valid filter: %s\nColumns: %s\n", cli.Printable(f.Text()), columns)
+	fmt.Fprintf(&b, "Valid filter: %s\nColumns: %s\n", terminal.Printable(f.Text()), columns)
 	if expr := f.Expr(); expr != "" {
-		fmt.Fprintf(&b, "Expr: %s\n", cli.Printable(expr))
+		fmt.Fprintf(&b, "Expr: %s\n", terminal.Printable(expr))
 	}
 	writeParts(&b, e.Parts)
 	if e.CanFail {
@@ -136,7 +137,7 @@ func writeParts(b *strings.Builder, parts []filter.Part) {
 		b.WriteString("Parts:\n")
 	}
 	for _, p := range parts {
-		fmt.Fprintf(b, "  %s\n    %s\n", cli.Printable(p.Text), indexWords(p.Index))
+		fmt.Fprintf(b, "  %s\n    %s\n", terminal.Printable(p.Text), indexWords(p.Index))
 	}
 }
 
@@ -158,10 +159,10 @@ func planText(p *engine.Plan) string {
 	writeParts(&b, p.Filter.Parts)
 	fmt.Fprintf(&b, "Ids: %d to %d\n", p.FirstID, p.LastID)
 	if p.CreatedFrom != "" {
-		fmt.Fprintf(&b, "Created: at or after %s\n", cli.Printable(p.CreatedFrom))
+		fmt.Fprintf(&b, "Created: at or after %s\n", terminal.Printable(p.CreatedFrom))
 	}
 	if p.CreatedBefore != "" {
-		fmt.Fprintf(&b, "Created: before %s\n", cli.Printable(p.CreatedBefore))
+		fmt.Fprintf(&b, "Created: before %s\n", terminal.Printable(p.CreatedBefore))
 	}
 	s, r := &p.Series, &p.Reads
 	fmt.Fprintf(&b, "Series: %d, the filter was asked %d times: %d match, %d do not, %d depend on the event\n", s.Stored, s.Asked, s.All, s.None, s.Open)

@@ -6,15 +6,15 @@ import (
 
 	"thread/engine"
 	"thread/event"
-	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 // appendInfoText appends the summary for people: the lines of T-52, and
 // after the lines of each consumer what is pending and how its handler is doing.
 func appendInfoText(b []byte, info engine.Info, consumers []jsonform.ConsumerState, now time.Time) []byte {
-	b = fmt.Appendf(b, "Thread: %s\nEvents: %d\nSubscriptions: %d\n", cli.Printable(info.Dir), info.EventCount, len(consumers))
+	b = fmt.Appendf(b, "Thread: %s\nEvents: %d\nSubscriptions: %d\n", terminal.Printable(info.Dir), info.EventCount, len(consumers))
 	if info.Scheduled > 0 {
 		b = fmt.Appendf(b, "Scheduled: %d (next: %s)\n", info.Scheduled, event.FormatTime(info.NextScheduled))
 	}
@@ -28,20 +28,20 @@ func appendInfoText(b []byte, info engine.Info, consumers []jsonform.ConsumerSta
 		c := &consumers[i]
 		where, updated := "(none)", "(never)"
 		if c.Filter != nil {
-			where = cli.Printable(*c.Filter)
+			where = terminal.Printable(*c.Filter)
 		}
 		if c.UpdatedAt != nil {
-			updated = cli.Printable(*c.UpdatedAt)
+			updated = terminal.Printable(*c.UpdatedAt)
 		}
-		handler := cli.Printable(c.Subscription.Handler)
+		handler := terminal.Printable(c.Subscription.Handler)
 		if c.Pull {
 			handler = "(none: thread next takes the events)"
 		}
 		b = fmt.Appendf(b, "  - %s\n    handler: %s\n    filter:  %s\n    last_acked_id: %d\n    updated_at: %s\n",
-			cli.Printable(c.Consumer), handler, where, c.LastAcked, updated)
+			terminal.Printable(c.Consumer), handler, where, c.LastAcked, updated)
 		switch {
 		case c.PendingErr != nil:
-			b = fmt.Appendf(b, "    pending: unknown (%s)\n", cli.Printable(c.PendingErr.Error()))
+			b = fmt.Appendf(b, "    pending: unknown (%s)\n", terminal.Printable(c.PendingErr.Error()))
 		case c.Oldest != "":
 			b = fmt.Appendf(b, "    pending: %d (oldest: %s)\n", c.Pending, age(c.Oldest, now))
 		default:
@@ -73,7 +73,7 @@ func appendDeliveryText(b []byte, c *jsonform.ConsumerState) []byte {
 		b = append(b, "    paused: until thread resume\n"...)
 	}
 	if c.Failing != 0 {
-		b = fmt.Appendf(b, "    failing: event %d, attempts: %d, next at %s (%s)\n", c.Failing, c.Attempts, event.FormatTime(c.NextAt), cli.Printable(c.LastError))
+		b = fmt.Appendf(b, "    failing: event %d, attempts: %d, next at %s (%s)\n", c.Failing, c.Attempts, event.FormatTime(c.NextAt), terminal.Printable(c.LastError))
 	}
 	if c.ParallelState != (engine.ParallelState{Window: c.Window}) {
 		b = fmt.Appendf(b, "    parallel: %d settled above last_acked_id in %d ranges, %d out, %d waiting\n", c.Settled, c.Ranges, c.Out, c.Waiting)
@@ -98,7 +98,7 @@ func appendHandlerText(b []byte, h *dispatch.State) []byte {
 		b = fmt.Appendf(b, "    running since: %s\n", at(h.RunningSince))
 	}
 	if h.LastExit != "" && h.LastExitAt != nil {
-		b = fmt.Appendf(b, "    last exit: %s at %s\n", cli.Printable(h.LastExit), at(h.LastExitAt))
+		b = fmt.Appendf(b, "    last exit: %s at %s\n", terminal.Printable(h.LastExit), at(h.LastExitAt))
 	}
 	if h.Failures > 0 {
 		b = fmt.Appendf(b, "    failures in a row: %d\n", h.Failures)
@@ -124,7 +124,7 @@ func appendHandlerText(b []byte, h *dispatch.State) []byte {
 func age(createdAt string, now time.Time) string {
 	ms, ok := event.ParseTime(createdAt)
 	if !ok {
-		return cli.Printable(createdAt)
+		return terminal.Printable(createdAt)
 	}
 	return max(0, now.Sub(time.UnixMilli(ms))).Truncate(time.Second).String() + " old"
 }

@@ -6,6 +6,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type initCmd struct {
@@ -52,7 +53,7 @@ func (c *initCmd) Run(ctx context.Context, a *cli.App) error {
 			}
 		}
 	}
-	text := "Initialized thread at " + cli.Printable(a.Dir) + "\n"
+	text := "Initialized thread at " + terminal.Printable(a.Dir) + "\n"
 	if off {
 		text += linesOffText
 	}

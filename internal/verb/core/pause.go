@@ -6,6 +6,7 @@ import (
 	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
+	"thread/internal/terminal"
 )
 
 type pauseCmd struct {
@@ -65,7 +66,7 @@ func setPaused(ctx context.Context, a *cli.App, c *pauseCmd, set func(*engine.Th
 			Paused   bool   `json:"paused"`
 		}{id, paused})
 	}
-	return a.Out.Text(word + " consumer '" + cli.Printable(id) + "'\n")
+	return a.Out.Text(word + " consumer '" + terminal.Printable(id) + "'\n")
 }
 
 // startHandlers is what follows a change that gives a consumer work. A failure is

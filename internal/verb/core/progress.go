@@ -16,15 +16,16 @@ import (
 	"thread/internal/cli"
 	"thread/internal/consume"
 	"thread/internal/progress"
+	"thread/internal/terminal"
 )
 
 // batchProgress shows on a terminal how far a batch from stdin is, and on an interruption
 // says what stands. Elsewhere it returns drafts as they are.
 func batchProgress(a *cli.App, drafts iter.Seq2[event.Draft, error]) (shown iter.Seq2[event.Draft, error], end func()) {
-	if !cli.IsTerminal(a.Stderr) {
+	if !terminal.IsTerminal(a.Stderr) {
 		return drafts, func() {}
 	}
-	bar := cli.NewBar(a.Stderr, "pushing")
+	bar := terminal.NewBar(a.Stderr, "pushing")
 	var read atomic.Bool
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
@@ -63,13 +64,13 @@ func batchProgress(a *cli.App, drafts iter.Seq2[event.Draft, error]) (shown iter
 // longJob runs a job that can be ended. On a terminal it shows how far the job is, and
 // after Ctrl-C says what stands. Elsewhere it only runs it.
 func longJob(ctx context.Context, a *cli.App, stands string, job func(ctx context.Context) error) error {
-	if !cli.IsTerminal(a.Stderr) {
+	if !terminal.IsTerminal(a.Stderr) {
 		return job(ctx)
 	}
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C ends the program
-	bar := cli.NewBar(a.Stderr, "")
+	bar := terminal.NewBar(a.Stderr, "")
 	err := job(progress.With(ctx, bar.Show))
 	bar.End()
 	if err == nil || ctx.Err() == nil {
@@ -86,7 +87,7 @@ func longJob(ctx context.Context, a *cli.App, stands string, job func(ctx contex
 // command's output goes elsewhere: nothing knows what a command writes on a terminal of
 // its own. end takes the line off, and after Ctrl-C says what stands.
 func consumeProgress(ctx context.Context, a *cli.App, t *engine.Thread, consumer string, o *consume.Options) (end func(consume.Summary)) {
-	if !cli.IsTerminal(a.Stderr) {
+	if !terminal.IsTerminal(a.Stderr) {
 		return func(consume.Summary) {}
 	}
 	said := func(sum consume.Summary) {
@@ -94,10 +95,10 @@ func consumeProgress(ctx context.Context, a *cli.App, t *engine.Thread, consumer
 			fmt.Fprintf(a.Stderr, "Interrupted: %d events are acked, %d are dead letters; the rest waits\n", sum.Delivered, sum.Dead)
 		}
 	}
-	if cli.IsTerminal(a.Out.W) {
+	if terminal.IsTerminal(a.Out.W) {
 		return said
 	}
-	bar := cli.NewBar(a.Stderr, "consuming")
+	bar := terminal.NewBar(a.Stderr, "consuming")
 	o.Stderr = bar
 	var total atomic.Int64
 	counting, cancel := context.WithCancel(ctx)

@@ -15,6 +15,7 @@ import (
 	"thread/event"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
+	"thread/internal/terminal"
 )
 
 type pushCmd struct {
@@ -306,7 +307,7 @@ func printByID(ctx context.Context, a *cli.App, t *engine.Thread, b *engine.Batc
 // warnStored turns an error that came after the commit into a warning: a caller that
 // sees the push fail would push again, and the event is there.
 func warnStored(a *cli.App, b engine.Batch, err error) {
-	if !errors.Is(err, cli.ErrReaderGone) {
+	if !errors.Is(err, terminal.ErrReaderGone) {
 		a.Warn("stored as %d to %d, but this could not be printed: %v", b.First, b.Last, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/fsck"
 	"thread/internal/target"
+	"thread/internal/terminal"
 )
 
 type repairCmd struct {
@@ -76,7 +77,7 @@ func (c *repairCmd) Run(ctx context.Context, a *cli.App) error {
 }
 
 func appendRepairText(b []byte, r *fsck.RepairReport, to string) []byte {
-	b = fmt.Appendf(b, "Saved %d events into %s\n", r.Saved, cli.Printable(to))
+	b = fmt.Appendf(b, "Saved %d events into %s\n", r.Saved, terminal.Printable(to))
 	for _, s := range []struct {
 		n    int64
 		from string
@@ -88,7 +89,7 @@ func appendRepairText(b []byte, r *fsck.RepairReport, to string) []byte {
 	}
 	b = fmt.Appendf(b, "Subscriptions: %d\nProgress: %d consumers\n", r.Subscriptions, r.Progress)
 	for _, p := range r.Problems {
-		b = fmt.Appendf(b, "Problem: %s\n", cli.Printable(p))
+		b = fmt.Appendf(b, "Problem: %s\n", terminal.Printable(p))
 	}
 	lost := idRanges(r.Lost)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 type retainCmd struct {
@@ -143,7 +144,7 @@ func appendLimitsText(b []byte, s *engine.LimitsState) []byte {
 	}
 	b = append(b, '\n')
 	if s.Held != nil {
-		b = fmt.Appendf(b, "  held back: %s\n", cli.Printable(s.Held.Error()))
+		b = fmt.Appendf(b, "  held back: %s\n", terminal.Printable(s.Held.Error()))
 	}
 	if !s.Doubted.IsZero() && s.MaxAge != 0 {
 		b = fmt.Appendf(b, "  the clock has jumped: until it has gone on for a day, age counts up to %s\n", event.FormatTime(s.Trusted))

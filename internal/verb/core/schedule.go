@@ -13,6 +13,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 type scheduleAddCmd struct {
@@ -58,7 +59,7 @@ func (c *scheduleAddCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.JSON {
 		return a.Out.JSON(jsonform.NewSchedule(&s))
 	}
-	return a.Out.Text("Scheduled '" + cli.Printable(s.Name) + "', first at " + event.FormatTime(s.Next) + "\n")
+	return a.Out.Text("Scheduled '" + terminal.Printable(s.Name) + "', first at " + event.FormatTime(s.Next) + "\n")
 }
 
 type scheduleListCmd struct {
@@ -92,11 +93,11 @@ func (c *scheduleListCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	table := cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Least: []int{6, 9, 12, 8, 6}}
+	table := terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Least: []int{6, 9, 12, 8, 6}}
 	table.Header("NAME", "WHEN", "NEXT", "SOURCE", "TYPE", "CONTENT")
 	row := func(name, when string, at time.Time, d *event.Draft) error {
-		return table.Row(cli.Printable(name), cli.Printable(when), event.FormatTime(at), cli.Printable(d.Source),
-			cli.Printable(typeOf(&event.Event{Type: d.Type, Subtype: d.Subtype})), cli.Printable(d.Content))
+		return table.Row(terminal.Printable(name), terminal.Printable(when), event.FormatTime(at), terminal.Printable(d.Source),
+			terminal.Printable(typeOf(&event.Event{Type: d.Type, Subtype: d.Subtype})), terminal.Printable(d.Content))
 	}
 	for i := range schedules {
 		s := &schedules[i]
@@ -203,5 +204,5 @@ func (c *scheduleRemoveCmd) Run(ctx context.Context, a *cli.App) error {
 			Name string `json:"name"`
 		}{c.Name.Value})
 	}
-	return a.Out.Text("Removed schedule '" + cli.Printable(c.Name.Value) + "'\n")
+	return a.Out.Text("Removed schedule '" + terminal.Printable(c.Name.Value) + "'\n")
 }

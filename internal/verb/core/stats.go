@@ -9,6 +9,7 @@ import (
 	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/counts"
+	"thread/internal/terminal"
 )
 
 type statsCmd struct {
@@ -67,7 +68,7 @@ func (c *statsCmd) Run(ctx context.Context, a *cli.App) error {
 }
 
 func printStats(a *cli.App, list iter.Seq2[engine.Series, int64], by counts.By, json bool) error {
-	table := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{5, 12, 8, 8}}
+	table := &terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Number: true, Least: []int{5, 12, 8, 8}}
 	table.Header(cells(by, "COUNT", "SOURCE", "TYPE", "SUBTYPE")...)
 	for s, n := range list {
 		var err error
@@ -77,9 +78,9 @@ func printStats(a *cli.App, list iter.Seq2[engine.Series, int64], by counts.By, 
 		} else {
 			subtype := "-"
 			if s.HasSubtype {
-				subtype = cli.Printable(s.Subtype)
+				subtype = terminal.Printable(s.Subtype)
 			}
-			err = table.Row(cells(by, strconv.FormatInt(n, 10), cli.Printable(s.Source), cli.Printable(s.Type), subtype)...)
+			err = table.Row(cells(by, strconv.FormatInt(n, 10), terminal.Printable(s.Source), terminal.Printable(s.Type), subtype)...)
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/duration"
+	"thread/internal/terminal"
 )
 
 type subscribeCmd struct {
@@ -115,7 +116,7 @@ func (c *subscribeCmd) Run(ctx context.Context, a *cli.App) error {
 		a.Warn("no push starts the handler of a thread in PostgreSQL: run thread serve --thread URL on the hosts that are to, or thread consume --consumer %s --follow -- CMD", cli.ShellWord(s.Consumer))
 	}
 	if !c.JSON {
-		return a.Out.Text("Subscribed consumer '" + cli.Printable(s.Consumer) + "'\n")
+		return a.Out.Text("Subscribed consumer '" + terminal.Printable(s.Consumer) + "'\n")
 	}
 	return a.Out.JSON(struct {
 		Consumer string  `json:"consumer_id"`
@@ -263,5 +264,5 @@ func (c *unsubscribeCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	dispatch.WakeServer(t)
-	return a.Out.Text("Unsubscribed consumer '" + cli.Printable(c.Consumer.Value) + "'\n")
+	return a.Out.Text("Unsubscribed consumer '" + terminal.Printable(c.Consumer.Value) + "'\n")
 }

@@ -14,6 +14,7 @@ import (
 	"thread/engine"
 	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type tailCmd struct {
@@ -133,7 +134,7 @@ var errTimeout = errors.New("the time has ended")
 
 // await gives fn the events after last that match where, first those that are there,
 // then new ones, until it returns false. It returns errTimeout when that time has ended,
-// unless it is 0, the cause of the end of ctx, and cli.ErrReaderGone when no process reads
+// unless it is 0, the cause of the end of ctx, and terminal.ErrReaderGone when no process reads
 // stdout any more.
 func await(ctx context.Context, a *cli.App, t *engine.Thread, last int64, where string, timeout time.Duration, fn func(e *event.Event) (more bool, err error)) error {
 	if timeout > 0 {
@@ -166,11 +167,11 @@ type tailView struct {
 	a     *cli.App
 	json  bool
 	shape parseFlag
-	table cli.Table
+	table terminal.Table
 }
 
 func newTailView(a *cli.App, json bool) *tailView {
-	v := &tailView{a: a, json: json, table: cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{19, 24, 8, 8}}}
+	v := &tailView{a: a, json: json, table: terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Number: true, Least: []int{19, 24, 8, 8}}}
 	v.table.Names("ID", "TIME", "SOURCE", "TYPE", "CONTENT")
 	if os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
 		v.table.Styles = []string{"", "\x1b[2m", "\x1b[36m"}
@@ -234,5 +235,5 @@ func (v *tailView) print(e *event.Event) error {
 	if v.json {
 		return v.shape.show(v.a, e)
 	}
-	return v.table.Row(strconv.FormatInt(e.ID, 10), cli.Printable(e.CreatedAt), cli.Printable(e.Source), cli.Printable(typeOf(e)), cli.Printable(e.Content))
+	return v.table.Row(strconv.FormatInt(e.ID, 10), terminal.Printable(e.CreatedAt), terminal.Printable(e.Source), terminal.Printable(typeOf(e)), terminal.Printable(e.Content))
 }

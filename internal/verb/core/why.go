@@ -6,6 +6,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 type whyCmd struct {
@@ -55,7 +56,7 @@ func (c *whyCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	if !c.JSON {
-		return a.Out.Text(string(answer.Place) + ": " + cli.Printable(answer.Text) + "\n")
+		return a.Out.Text(string(answer.Place) + ": " + terminal.Printable(answer.Text) + "\n")
 	}
 	return a.Out.JSON(jsonform.NewWhy(&answer))
 }

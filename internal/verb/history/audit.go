@@ -14,6 +14,7 @@ import (
 
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type historyAuditCmd struct {
@@ -88,7 +89,7 @@ func (c *historyAuditCmd) Run(ctx context.Context, a *cli.App) error {
 	var failed error
 	for _, dir := range dirs {
 		err := c.ask(ctx, a, dir, questions, since)
-		if err == nil || !c.Root.Set || errors.Is(err, cli.ErrReaderGone) || ctx.Err() != nil {
+		if err == nil || !c.Root.Set || errors.Is(err, terminal.ErrReaderGone) || ctx.Err() != nil {
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/target"
+	"thread/internal/terminal"
 )
 
 type backupCmd struct {
@@ -85,7 +86,7 @@ func printBackup(a *cli.App, json bool, verb string, d backup.Done) error {
 	if d.Copied < d.Events {
 		more = fmt.Sprintf(", of which %d are since the last backup", d.Copied)
 	}
-	return a.Out.Text(fmt.Sprintf("%s %s: %d events%s\nDigest: %s\n", verb, cli.Printable(d.Dir), d.Events, more, d.Digest))
+	return a.Out.Text(fmt.Sprintf("%s %s: %d events%s\nDigest: %s\n", verb, terminal.Printable(d.Dir), d.Events, more, d.Digest))
 }
 
 // restored returns a member that only restore prints.

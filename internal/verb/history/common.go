@@ -16,6 +16,7 @@ import (
 	"thread/engine"
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 // The environment of a command that a recorded run runs.
@@ -138,18 +139,18 @@ func put(a *cli.App, asJSON bool, row history.Row, text string) error {
 
 // tableOnTerminal returns a table with those columns where it is seen, nil elsewhere: a
 // line for each row is what scripts read. The columns are not narrower than least.
-func tableOnTerminal(a *cli.App, json bool, least []int, columns ...string) *cli.Table {
-	width := cli.TableColumns(a.Out.W)
+func tableOnTerminal(a *cli.App, json bool, least []int, columns ...string) *terminal.Table {
+	width := terminal.TableColumns(a.Out.W)
 	if json || width == 0 {
 		return nil
 	}
-	t := &cli.Table{Out: &a.Out, Columns: width, Least: least}
+	t := &terminal.Table{Out: &a.Out, Columns: width, Least: least}
 	t.Header(columns...)
 	return t
 }
 
 // list prints rows, each as put does, or where table is not nil as cells of it.
-func list[T any](a *cli.App, asJSON bool, rows iter.Seq2[T, error], table *cli.Table, cells func(*T) []string, text func(*T) string) error {
+func list[T any](a *cli.App, asJSON bool, rows iter.Seq2[T, error], table *terminal.Table, cells func(*T) []string, text func(*T) string) error {
 	for r, err := range rows {
 		if err != nil {
 			return err
@@ -172,7 +173,7 @@ func list[T any](a *cli.App, asJSON bool, rows iter.Seq2[T, error], table *cli.T
 // printable makes cells of a table of texts.
 func printable(cells ...string) []string {
 	for i := range cells {
-		cells[i] = cli.Printable(cells[i])
+		cells[i] = terminal.Printable(cells[i])
 	}
 	return cells
 }
@@ -182,7 +183,7 @@ func line(parts ...string) string {
 	var said []string
 	for _, p := range parts {
 		if p != "" {
-			said = append(said, cli.Printable(p))
+			said = append(said, terminal.Printable(p))
 		}
 	}
 	return strings.Join(said, "  ")

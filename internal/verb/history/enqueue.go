@@ -16,6 +16,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/command"
 	"thread/internal/pipe"
+	"thread/internal/terminal"
 )
 
 type runEnqueueCmd struct {
@@ -335,7 +336,7 @@ func (c *runResultCmd) print(a *cli.App, value json.RawMessage, isText bool) err
 			Result json.RawMessage `json:"result"`
 		}{value})
 	case isText:
-		return a.Out.Text(cli.Printable(text) + "\n")
+		return a.Out.Text(terminal.Printable(text) + "\n")
 	case value == nil:
 		return nil
 	}

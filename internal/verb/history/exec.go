@@ -19,6 +19,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/command"
 	"thread/internal/pipe"
+	"thread/internal/terminal"
 )
 
 // keptBytes is how much of a command's output is kept: the last that many bytes.
@@ -325,7 +326,7 @@ func (j *job) end(ctx context.Context, r *history.Run, end history.End, code int
 	if !errors.Is(err, history.ErrRecovered) && !errors.Is(err, history.ErrEnded) && !errors.Is(err, history.ErrNotFound) && r.Keep(end, &step) == nil {
 		later = ", thread run recover records it later"
 	}
-	fmt.Fprintf(j.a.Stderr, "Warning: %s\n", cli.Printable("the end of run "+r.ID()+" is not recorded"+later+": "+err.Error()))
+	fmt.Fprintf(j.a.Stderr, "Warning: %s\n", terminal.Printable("the end of run "+r.ID()+" is not recorded"+later+": "+err.Error()))
 }
 
 // output is the output of the step, with what was printed.

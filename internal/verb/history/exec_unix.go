@@ -6,7 +6,7 @@ import (
 	"os"
 	"syscall"
 
-	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 // forwarded are the signals that a command gets as well.
@@ -17,7 +17,7 @@ func forwarded() []os.Signal {
 // passOn reports whether the command did not get the signal by itself: a terminal
 // sends the signals of its keys to both.
 func passOn(s os.Signal) bool {
-	return s != syscall.SIGINT && s != syscall.SIGQUIT || !cli.IsTerminal(os.Stdin)
+	return s != syscall.SIGINT && s != syscall.SIGQUIT || !terminal.IsTerminal(os.Stdin)
 }
 
 // brokenPipe is the signal of a write that is not read any more. Caught, it is the error of

@@ -8,6 +8,7 @@ import (
 
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type historyLimitCmd struct {
@@ -55,7 +56,7 @@ func (c *historyLimitCmd) Run(ctx context.Context, a *cli.App) error {
 			if c.JSON {
 				return put(a, true, &l, "")
 			}
-			return a.Out.Text("Removed the limit of " + cli.Printable(strings.TrimSuffix(l.ID, ":")) + "\n")
+			return a.Out.Text("Removed the limit of " + terminal.Printable(strings.TrimSuffix(l.ID, ":")) + "\n")
 		})
 	}
 	if !c.Active.Set && !c.Rate.Set {

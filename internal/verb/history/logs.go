@@ -15,6 +15,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 type logsCmd struct {
@@ -72,7 +73,7 @@ func (c *logsCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	defer t.Close()
 	return withRuns(ctx, a, func(h *history.History) error {
-		l := &logs{a: a, t: t, h: h, c: c, safe: cli.TableColumns(a.Out.W) > 0, done: map[string]bool{}}
+		l := &logs{a: a, t: t, h: h, c: c, safe: terminal.TableColumns(a.Out.W) > 0, done: map[string]bool{}}
 		if c.RunID.Set {
 			return l.one(ctx, c.RunID.Value)
 		}
@@ -212,7 +213,7 @@ func (l *logs) text(s string) error {
 				if i > 0 {
 					b.WriteByte('\t')
 				}
-				b.WriteString(cli.Printable(cell))
+				b.WriteString(terminal.Printable(cell))
 			}
 			b.WriteString(part[len(body):])
 		}

@@ -10,6 +10,7 @@ import (
 	"thread/event"
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type historyRetainCmd struct {
@@ -132,7 +133,7 @@ func retentionText(r history.RunRetention, held string) string {
 		said += "History events are kept " + strings.Join(most, ", ") + "\n"
 	}
 	if held != "" {
-		said += "  held back: " + cli.Printable(held) + "\n"
+		said += "  held back: " + terminal.Printable(held) + "\n"
 	}
 	return said
 }

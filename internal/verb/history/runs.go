@@ -13,6 +13,7 @@ import (
 	"thread/history"
 	"thread/internal/cli"
 	"thread/internal/jsonform"
+	"thread/internal/terminal"
 )
 
 type runsCmd struct {
@@ -27,8 +28,8 @@ type runsCmd struct {
 	Limit    cli.Text `placeholder:"N" help:"At most N that have ended, the newest (default 100, 0 for all)."`
 	cli.JSONFlag
 
-	table *cli.Table // on a terminal
-	shown int        // runs of the thread that is asked
+	table *terminal.Table // on a terminal
+	shown int             // runs of the thread that is asked
 }
 
 var runsVerb = &cli.Verb{
@@ -229,22 +230,22 @@ func (c *runsCmd) putHeld(a *cli.App, r *history.RunRow) error {
 			Hold  *history.Hold `json:"hold"`
 		}{r.ID, r.EffectiveAgentName, r.Status, event.FormatTime(r.CreatedAt), history.HoldOf(r)})
 	case c.table != nil:
-		return c.table.Row(cli.Printable(r.EffectiveAgentName), r.Status, second(r.CreatedAt), brief(time.Since(r.CreatedAt)), "", "", r.ID, cli.Printable(holds(r)))
+		return c.table.Row(terminal.Printable(r.EffectiveAgentName), r.Status, second(r.CreatedAt), brief(time.Since(r.CreatedAt)), "", "", r.ID, terminal.Printable(holds(r)))
 	}
 	return a.Out.Text(line(labelled("run", r.ID), labelled("agent", r.EffectiveAgentName), r.Status+" for "+brief(time.Since(r.CreatedAt)), holds(r)) + "\n")
 }
 
 func (r *activeRun) line() string {
-	text := cli.Printable(r.Consumer)
+	text := terminal.Printable(r.Consumer)
 	if r.Event != 0 {
 		text += fmt.Sprintf("  event %d", r.Event)
 	}
 	if r.Key != nil {
-		text += ", key " + cli.Printable(*r.Key) + ","
+		text += ", key " + terminal.Printable(*r.Key) + ","
 	}
 	text += fmt.Sprintf("  %s for %s", r.State, max(0, time.Since(r.Since)).Truncate(time.Millisecond))
 	if r.Lane != "" {
-		text += ", lane " + cli.Printable(r.Lane)
+		text += ", lane " + terminal.Printable(r.Lane)
 	}
 	if r.PID != 0 {
 		text += fmt.Sprintf(", pid %d", r.PID)
@@ -267,7 +268,7 @@ func (r *activeRun) row() []string {
 	if r.PID != 0 {
 		pid = "pid " + strconv.Itoa(r.PID)
 	}
-	return []string{cli.Printable(r.Consumer), r.State, second(r.Since), brief(time.Since(r.Since)), eventID, "", r.RunID,
+	return []string{terminal.Printable(r.Consumer), r.State, second(r.Since), brief(time.Since(r.Since)), eventID, "", r.RunID,
 		line(key, lane, pid, r.Activity)}
 }
 
@@ -344,8 +345,8 @@ func (c *runsCmd) put(a *cli.App, r *history.RunRow) error {
 	if c.table == nil {
 		return a.Out.Text(endedLine(r) + "\n")
 	}
-	return c.table.Row(cli.Printable(r.AgentName), r.Status, second(r.EndedAt), brief(r.Duration(r.EndedAt)),
-		cli.Printable(r.TriggerRef), cli.Printable(r.InitiatorRef), r.ID, cli.Printable(firstLine(exitOfHandler(r))))
+	return c.table.Row(terminal.Printable(r.AgentName), r.Status, second(r.EndedAt), brief(r.Duration(r.EndedAt)),
+		terminal.Printable(r.TriggerRef), terminal.Printable(r.InitiatorRef), r.ID, terminal.Printable(firstLine(exitOfHandler(r))))
 }
 
 func exitOfHandler(r *history.RunRow) string {

@@ -8,6 +8,7 @@ import (
 	"thread/event"
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type sessionStartCmd struct {
@@ -132,7 +133,7 @@ func (c *sessionDeleteCmd) Run(ctx context.Context, a *cli.App) error {
 		if c.JSON {
 			return a.Out.Text(string(event.AppendString([]byte(`{"id":`), c.ID.Value)) + ",\"deleted\":true}\n")
 		}
-		return a.Out.Text("Deleted session '" + cli.Printable(c.ID.Value) + "'\n")
+		return a.Out.Text("Deleted session '" + terminal.Printable(c.ID.Value) + "'\n")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 // show prints a run and what belongs to it, or one step.
@@ -133,7 +134,7 @@ func in(name, text string) string {
 	}
 	b := []byte("  " + name + "\n")
 	for l := range lines(text) {
-		b = append(b, "    "+cli.Printable(l)+"\n"...)
+		b = append(b, "    "+terminal.Printable(l)+"\n"...)
 	}
 	return string(b)
 }

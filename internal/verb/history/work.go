@@ -14,6 +14,7 @@ import (
 	"thread/history"
 	"thread/internal/cli"
 	"thread/internal/spans"
+	"thread/internal/terminal"
 	"thread/internal/traces"
 	"thread/internal/verb/tracing"
 )
@@ -161,7 +162,7 @@ func (c *runWorkCmd) recover(ctx context.Context, a *cli.App, h *history.History
 		case <-tick.C:
 		}
 		if _, err := h.Recover(ctx, o); err != nil && ctx.Err() == nil && !errors.Is(err, engine.ErrBusy) {
-			fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable("recovery: "+err.Error()))
+			fmt.Fprintf(a.Stderr, "Warning: %s\n", terminal.Printable("recovery: "+err.Error()))
 		}
 	}
 }
@@ -226,7 +227,7 @@ func (c *runWorkCmd) work(ctx context.Context, a *cli.App, h *history.History) e
 		// The command ends in its own time: it gets the signal, and its run is ended.
 		_, err = j.run(context.WithoutCancel(ctx), r)
 		if err != nil {
-			fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable("run "+r.ID()+": "+err.Error()))
+			fmt.Fprintf(a.Stderr, "Warning: %s\n", terminal.Printable("run "+r.ID()+": "+err.Error()))
 		}
 		if ctx.Err() != nil || c.Once {
 			return nil

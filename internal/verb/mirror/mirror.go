@@ -10,6 +10,7 @@ import (
 
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 // Command is the grammar.
@@ -74,7 +75,7 @@ func (c *Command) Print(a *cli.App, n int64, to string) error {
 			Events int64  `json:"history_events"`
 		}{to, n})
 	}
-	return a.Out.Text(fmt.Sprintf("Mirrored %d history events to %s\n", n, cli.Printable(to)))
+	return a.Out.Text(fmt.Sprintf("Mirrored %d history events to %s\n", n, terminal.Printable(to)))
 }
 
 // Copy is one copy, and what warnings call it.
@@ -96,7 +97,7 @@ func Keep(ctx context.Context, a *cli.App, copies []Copy) error {
 	warn := func(c *Copy, what string) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(c.Name+": "+what))
+		fmt.Fprintf(a.Stderr, "Warning: %s\n", terminal.Printable(c.Name+": "+what))
 	}
 	errs := make([]error, len(copies))
 	var wg sync.WaitGroup

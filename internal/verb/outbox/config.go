@@ -8,6 +8,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 	"thread/outbox"
 )
 
@@ -148,7 +149,7 @@ func (c *configCmd) Run(ctx context.Context, a *cli.App) error {
 		}{rules.Types(), s.Handler, s.Timeout.String(), s.MentionTriggers, s.SelfAction, s.FeedbackNotifies, s.RecordRuns, s.MaxAttempts, s.Backoff.String(), s.MaxBackoff.String(), s.DedupeWindow.String()})
 	}
 	return a.Out.Text(fmt.Sprintf("types: %s\nhandler: %s\ntimeout: %s\nmention-triggers: %s\nself-action: %s\nfeedback-notifies: %s\nrecord-runs: %s\nmax-attempts: %d\nbackoff: %s\nmax-backoff: %s\ndedupe-window: %s\n",
-		cli.Printable(strings.Join(rules.Types(), ", ")), cli.Printable(s.Handler), cli.DurationText(s.Timeout), onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), onOff(s.RecordRuns), s.MaxAttempts,
+		terminal.Printable(strings.Join(rules.Types(), ", ")), terminal.Printable(s.Handler), cli.DurationText(s.Timeout), onOff(s.MentionTriggers), onOff(s.SelfAction), onOff(s.FeedbackNotifies), onOff(s.RecordRuns), s.MaxAttempts,
 		cli.DurationText(s.Backoff), cli.DurationText(s.MaxBackoff), cli.DurationText(s.DedupeWindow)))
 }
 

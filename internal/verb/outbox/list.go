@@ -9,6 +9,7 @@ import (
 	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/similar"
+	"thread/internal/terminal"
 	"thread/outbox"
 )
 
@@ -84,7 +85,7 @@ func (c *listCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	table := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{8, 10, 16, 20, 7, 24}}
+	table := &terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Number: true, Least: []int{8, 10, 16, 20, 7, 24}}
 	for i := range list {
 		r := &list[i]
 		if c.JSON {
@@ -94,7 +95,7 @@ func (c *listCmd) Run(ctx context.Context, a *cli.App) error {
 			if r.Error != nil {
 				problem = *r.Error
 			}
-			err = table.Row(strconv.FormatInt(r.ID, 10), string(r.Status), r.EventType, cli.Printable(r.EventID), strconv.FormatInt(r.RetryCount, 10), r.AvailableAt, cli.Printable(problem))
+			err = table.Row(strconv.FormatInt(r.ID, 10), string(r.Status), r.EventType, terminal.Printable(r.EventID), strconv.FormatInt(r.RetryCount, 10), r.AvailableAt, terminal.Printable(problem))
 		}
 		if err != nil {
 			return err

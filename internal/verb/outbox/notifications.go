@@ -7,6 +7,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 	"thread/outbox"
 )
 
@@ -63,7 +64,7 @@ func (c *notificationsCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.ByThread {
 		return byThread(a, outbox.ByThread(list), c.JSON)
 	}
-	table := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Number: true, Least: []int{6, 24, 16, 8, 8, 6}}
+	table := &terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Number: true, Least: []int{6, 24, 16, 8, 8, 6}}
 	for i := range list {
 		n := &list[i]
 		if c.JSON {
@@ -73,7 +74,7 @@ func (c *notificationsCmd) Run(ctx context.Context, a *cli.App) error {
 			if n.ReadAt != nil {
 				read = "read"
 			}
-			err = table.Row(strconv.FormatInt(n.ID, 10), n.Created, n.Type, cli.Printable(n.ThreadID.String()), cli.Printable(n.Actor.String()), read, cli.Printable(n.Preview))
+			err = table.Row(strconv.FormatInt(n.ID, 10), n.Created, n.Type, terminal.Printable(n.ThreadID.String()), terminal.Printable(n.Actor.String()), read, terminal.Printable(n.Preview))
 		}
 		if err != nil {
 			return err
@@ -83,13 +84,13 @@ func (c *notificationsCmd) Run(ctx context.Context, a *cli.App) error {
 }
 
 func byThread(a *cli.App, groups []outbox.ThreadNotifications, json bool) (err error) {
-	table := &cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Least: []int{8, 24, 8, 8}}
+	table := &terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Least: []int{8, 24, 8, 8}}
 	for i := range groups {
 		g := &groups[i]
 		if json {
 			err = printJSON(a, g)
 		} else {
-			err = table.Row(cli.Printable(g.ThreadID.String()), g.Latest.Created, strconv.Itoa(g.Count), strconv.Itoa(g.Unread)+" unread", cli.Printable(g.Latest.Preview))
+			err = table.Row(terminal.Printable(g.ThreadID.String()), g.Latest.Created, strconv.Itoa(g.Count), strconv.Itoa(g.Unread)+" unread", terminal.Printable(g.Latest.Preview))
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"thread/history"
 	"thread/internal/cli"
 	"thread/internal/dispatch"
+	"thread/internal/terminal"
 	"thread/jsonlog"
 	"thread/outbox"
 )
@@ -77,7 +78,7 @@ func (c *relayCmd) Run(ctx context.Context, a *cli.App) error {
 		if t.URL() == "" {
 			log.Warn(format, args...)
 		}
-		fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(a.Stderr, "Warning: %s\n", terminal.Printable(fmt.Sprintf(format, args...)))
 	}
 	if c.Once {
 		o.Mode = outbox.Once

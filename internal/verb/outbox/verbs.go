@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 // Verbs are the verbs of thread-outbox.
@@ -29,7 +30,7 @@ func warnUnprinted(a *cli.App, err error) {
 	if err == nil {
 		err = a.Out.Flush()
 	}
-	if err != nil && !errors.Is(err, cli.ErrReaderGone) {
+	if err != nil && !errors.Is(err, terminal.ErrReaderGone) {
 		a.Warn("it is done, but could not be printed: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"thread/internal/cli"
 	"thread/internal/programs"
+	"thread/internal/terminal"
 )
 
 type benchCmd struct {
@@ -74,7 +75,7 @@ func (c *benchCmd) Run(ctx context.Context, a *cli.App) (err error) {
 	}
 	work, err := os.MkdirTemp(parent, ".thread-bench-")
 	if err != nil {
-		return cli.LogicError("cannot make a directory in "+cli.Printable(parent)+": "+err.Error(), "give a directory that exists and that you may write")
+		return cli.LogicError("cannot make a directory in "+terminal.Printable(parent)+": "+err.Error(), "give a directory that exists and that you may write")
 	}
 	ctx, cancel := cli.Interruptible(ctx)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 
 	"thread/internal/cli"
 	"thread/internal/serve"
+	"thread/internal/terminal"
 	"thread/lane"
 )
 
@@ -40,7 +41,7 @@ func (c *lanesCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	table := cli.Table{Out: &a.Out, Columns: cli.TableColumns(a.Out.W), Least: []int{12, 6, 5, 7}}
+	table := terminal.Table{Out: &a.Out, Columns: terminal.TableColumns(a.Out.W), Least: []int{12, 6, 5, 7}}
 	table.Header("LANE", "ACTIVE", "LIMIT", "WAITING", "OLDEST")
 	for _, l := range answer.Lanes {
 		if c.JSON {
@@ -50,7 +51,7 @@ func (c *lanesCmd) Run(ctx context.Context, a *cli.App) error {
 			if l.Queued > 0 {
 				oldest = (time.Duration(l.OldestMS) * time.Millisecond).String()
 			}
-			err = table.Row(cli.Printable(l.Name), fmt.Sprint(l.Active), fmt.Sprint(l.Limit), fmt.Sprint(l.Queued), oldest)
+			err = table.Row(terminal.Printable(l.Name), fmt.Sprint(l.Active), fmt.Sprint(l.Limit), fmt.Sprint(l.Queued), oldest)
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"thread/engine"
 	"thread/internal/cli"
 	"thread/internal/page"
+	"thread/internal/terminal"
 )
 
 type topCmd struct {
@@ -58,14 +59,14 @@ func (c *topCmd) Run(_ context.Context, a *cli.App) error {
 	defer stop()
 	w := &topWatch{c: c, a: a, look: page.NewLook(), open: map[string]*engine.Thread{}}
 	defer w.close()
-	out, terminal := a.Out.W.(*os.File)
+	out, isFile := a.Out.W.(*os.File)
 	in, keys := a.Stdin.(*os.File)
-	once := c.Once || c.JSON || !terminal || !cli.IsTerminal(out) || os.Getenv("TERM") == "dumb"
+	once := c.Once || c.JSON || !isFile || !terminal.IsTerminal(out) || os.Getenv("TERM") == "dumb"
 	all, err := w.all(true)
 	switch {
 	case !slices.ContainsFunc(all, func(s page.Seen) bool { return s.Err == nil }):
 		return err
-	case !once && keys && cli.IsTerminal(in):
+	case !once && keys && terminal.IsTerminal(in):
 		return w.screen(ctx, in, out, all, max(interval, leastInterval))
 	}
 	if perr := w.print(all); perr != nil {
@@ -128,7 +129,7 @@ func (w *topWatch) one(dir string) page.Seen {
 
 // print is a look without a terminal that is kept: a table, or JSON.
 func (w *topWatch) print(all []page.Seen) error {
-	v := topView{now: time.Now(), columns: cli.TableColumns(w.a.Out.W)}
+	v := topView{now: time.Now(), columns: terminal.TableColumns(w.a.Out.W)}
 	if w.c.JSON {
 		for i := range v.sorted(all) {
 			if err := w.a.Out.JSON(newTopThread(&all[i], v.now)); err != nil {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"thread/event"
-	"thread/internal/cli"
 	"thread/internal/jsonform"
 	"thread/internal/page"
+	"thread/internal/terminal"
 )
 
 // topThread is a line of top --json.
@@ -119,21 +119,21 @@ func (v *topView) sorted(all []page.Seen) []page.Seen {
 }
 
 // plain prints a line for each consumer, with a tab between its parts.
-func (v *topView) plain(out *cli.Output, all []page.Seen) error {
-	table := cli.Table{Out: out}
+func (v *topView) plain(out *terminal.Output, all []page.Seen) error {
+	table := terminal.Table{Out: out}
 	for i := range v.sorted(all) {
 		s := &all[i]
 		events := fmt.Sprint(s.Info.EventCount)
 		if s.Err != nil {
 			events = "-"
 		}
-		row := []string{cli.Printable(s.Dir), events, orDash(cli.Printable(s.Pushed))}
+		row := []string{terminal.Printable(s.Dir), events, orDash(terminal.Printable(s.Pushed))}
 		if len(s.Consumers) == 0 || s.Err != nil {
 			text := ""
 			if s.Err != nil {
 				text = s.Err.Error()
 			}
-			if err := table.Row(append(row, "-", "-", "-", "-", "-", orDash(cli.Printable(text)))...); err != nil {
+			if err := table.Row(append(row, "-", "-", "-", "-", "-", orDash(terminal.Printable(text)))...); err != nil {
 				return err
 			}
 			continue
@@ -145,7 +145,7 @@ func (v *topView) plain(out *cli.Output, all []page.Seen) error {
 			if until := until(c, &st); !until.IsZero() {
 				at = event.FormatTime(until)
 			}
-			if err := table.Row(append(row[:3:3], cli.Printable(c.Consumer), unread(c), fmt.Sprint(c.Dead), strings.ToLower(st.State.String()), at, orDash(cli.Printable(st.Error)))...); err != nil {
+			if err := table.Row(append(row[:3:3], terminal.Printable(c.Consumer), unread(c), fmt.Sprint(c.Dead), strings.ToLower(st.State.String()), at, orDash(terminal.Printable(st.Error)))...); err != nil {
 				return err
 			}
 		}
@@ -170,8 +170,8 @@ func (v *topView) lines(all []page.Seen) []topLine {
 	}
 	list := []topLine{{v.now.Format(time.TimeOnly) + "  " + page.Headline(len(page.Problems(all, v.now))), topTitle}, {"", topPlain}}
 	var text bytes.Buffer
-	out := cli.Output{W: &text} // a buffer takes everything
-	table := cli.Table{Out: &out, Columns: v.columns, Least: []int{8, 6, 4}, Last: v.columns/2 - 4}
+	out := terminal.Output{W: &text} // a buffer takes everything
+	table := terminal.Table{Out: &out, Columns: v.columns, Least: []int{8, 6, 4}, Last: v.columns/2 - 4}
 	kinds := []topKind{topHeader}
 	_ = table.Row("THREAD", "UNREAD", "DEAD", "STATE")
 	for i := range all {
@@ -185,14 +185,14 @@ func (v *topView) lines(all []page.Seen) []topLine {
 			kind = topTrouble
 		}
 		kinds = append(kinds, kind)
-		_ = table.Row(cli.Printable(name), "", "", v.thread(s))
+		_ = table.Row(terminal.Printable(name), "", "", v.thread(s))
 		for k := range s.Consumers {
 			c := &s.Consumers[k]
 			if kind = topPlain; page.Rank(c, v.now).Problem() {
 				kind = topTrouble
 			}
 			kinds = append(kinds, kind)
-			_ = table.Row("  "+cli.Printable(c.Consumer), unread(c), fmt.Sprint(c.Dead), v.consumer(c))
+			_ = table.Row("  "+terminal.Printable(c.Consumer), unread(c), fmt.Sprint(c.Dead), v.consumer(c))
 		}
 	}
 	_ = table.Flush()
@@ -206,14 +206,14 @@ func (v *topView) lines(all []page.Seen) []topLine {
 // thread is how a thread is doing.
 func (v *topView) thread(s *page.Seen) string {
 	if s.Err != nil {
-		return cli.Printable(s.Err.Error())
+		return terminal.Printable(s.Err.Error())
 	}
 	text := fmt.Sprintf("%d events", s.Info.EventCount)
 	if s.Info.EventCount == 1 {
 		text = "1 event"
 	}
 	if s.Pushed != "" {
-		text += ", last " + cli.Printable(page.Age(v.now, &s.Pushed)) + " ago"
+		text += ", last " + terminal.Printable(page.Age(v.now, &s.Pushed)) + " ago"
 	}
 	switch s.Failed {
 	case 0:
@@ -243,7 +243,7 @@ func (v *topView) consumer(c *jsonform.ConsumerState) string {
 		text += fmt.Sprintf(", %d dead", c.Dead)
 	}
 	if s.Error != "" {
-		text += ": " + cli.Printable(s.Error)
+		text += ": " + terminal.Printable(s.Error)
 	}
 	return text
 }

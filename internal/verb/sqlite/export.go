@@ -14,6 +14,7 @@ import (
 	"thread/internal/cli"
 	"thread/internal/durable"
 	"thread/internal/target"
+	"thread/internal/terminal"
 )
 
 type exportCmd struct {
@@ -65,7 +66,7 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 	case format == "sqlite" && to == "":
 		return cli.UsageError("--to is missing", "name a new directory, or use --format jsonl or csv")
 	case format == "sqlite":
-		bar := cli.NewBar(a.Stderr, "exporting")
+		bar := terminal.NewBar(a.Stderr, "exporting")
 		n, err := compat.Export(ctx, t, to, bar.Set)
 		bar.End()
 		if err != nil {
@@ -93,7 +94,7 @@ func written(a *cli.App, word string, n int64, to string, json bool) error {
 			Events int64  `json:"event_count"`
 		}{to, n})
 	}
-	return a.Out.Text(fmt.Sprintf("%s %d events to %s\n", word, n, cli.Printable(to)))
+	return a.Out.Text(fmt.Sprintf("%s %d events to %s\n", word, n, terminal.Printable(to)))
 }
 
 // exportFile writes a new file, which appears when it is complete.
@@ -112,7 +113,7 @@ func exportFile(ctx context.Context, t *engine.Thread, to string, format compat.
 		return 0, err
 	}
 	defer os.Remove(f.Name())
-	bar := cli.NewBar(stderr, "exporting")
+	bar := terminal.NewBar(stderr, "exporting")
 	n, err = compat.WriteEvents(ctx, t, f, format, bar.Set)
 	bar.End()
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"thread/compat"
 	"thread/history"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type historyImportCmd struct {
@@ -62,7 +63,7 @@ func (c *historyImportCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	bar := cli.NewBar(a.Stderr, "importing")
+	bar := terminal.NewBar(a.Stderr, "importing")
 	o.Progress = bar.Set
 	r, err := compat.ImportHistory(ctx, h, path, o)
 	bar.End()

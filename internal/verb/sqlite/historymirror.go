@@ -13,6 +13,7 @@ import (
 	"thread/history"
 	"thread/internal/cli"
 	"thread/internal/durable"
+	"thread/internal/terminal"
 	"thread/internal/verb/mirror"
 )
 
@@ -149,7 +150,7 @@ func (c *historyMirrorCmd) printState(a *cli.App, path string, s *compat.MirrorS
 			Error     *string `json:"error_message"`
 		}{path, s.WorkspaceID, s.LastEventID, s.LastSyncedAt, s.Status, problem})
 	}
-	return a.Out.Text(cli.Printable(fmt.Sprintf("%s  workspace %s at history event %d  %s  %s  %s", path, s.WorkspaceID, s.LastEventID, s.LastSyncedAt, s.Status, s.ErrorMessage.String)) + "\n")
+	return a.Out.Text(terminal.Printable(fmt.Sprintf("%s  workspace %s at history event %d  %s  %s  %s", path, s.WorkspaceID, s.LastEventID, s.LastSyncedAt, s.Status, s.ErrorMessage.String)) + "\n")
 }
 
 // places returns the files that are to be kept.

@@ -8,6 +8,7 @@ import (
 
 	"thread/compat"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type importCmd struct {
@@ -78,7 +79,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	bar := cli.NewBar(a.Stderr, "importing")
+	bar := terminal.NewBar(a.Stderr, "importing")
 	o.Progress = bar.Set
 	r, err := compat.Import(ctx, source, o)
 	bar.End()
@@ -103,7 +104,7 @@ func (c *importCmd) Run(ctx context.Context, a *cli.App) error {
 		}{a.Dir, r.Events, r.Subscriptions, r.Consumers, r.FaultCount})
 	}
 	return a.Out.Text(fmt.Sprintf("Imported %d events, %d subscriptions and the progress of %d consumers into %s\n",
-		r.Events, r.Subscriptions, r.Consumers, cli.Printable(a.Dir)))
+		r.Events, r.Subscriptions, r.Consumers, terminal.Printable(a.Dir)))
 }
 
 func warnLeftOut(a *cli.App, faults []compat.Fault, count int64) {

@@ -6,6 +6,7 @@ import (
 
 	"thread/compat"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 )
 
 type mirrorCmd struct {
@@ -56,7 +57,7 @@ func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
 	if m.Rebuilt != "" {
 		a.Warn("%s was started over: %s; the old copy is %s", path, m.Rebuilt, m.Aside)
 	}
-	bar := cli.NewBar(a.Stderr, "mirroring")
+	bar := terminal.NewBar(a.Stderr, "mirroring")
 	n, err := m.Sync(ctx, bar.Set)
 	bar.End()
 	if err != nil {
@@ -77,7 +78,7 @@ func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {
 			now = err.Error()
 		}
 		if now != said && now != "" {
-			fmt.Fprintf(a.Stderr, "Warning: %s\n", cli.Printable(now))
+			fmt.Fprintf(a.Stderr, "Warning: %s\n", terminal.Printable(now))
 		}
 		said = now
 		return nil

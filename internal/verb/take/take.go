@@ -15,6 +15,7 @@ import (
 	"thread/event"
 	"thread/internal/apptable"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 	"thread/outbox"
 )
 
@@ -133,7 +134,7 @@ func (k *taker) run(ctx context.Context, follow bool) error {
 			return nil // interrupted, as it was to be
 		case follow && errors.Is(err, apptable.ErrBusy): // the next look may succeed
 			if now := err.Error(); now != said {
-				fmt.Fprintf(k.a.Stderr, "Warning: %s; trying again each second\n", cli.Printable(now))
+				fmt.Fprintf(k.a.Stderr, "Warning: %s; trying again each second\n", terminal.Printable(now))
 				said = now
 			}
 		case err != nil || !follow:

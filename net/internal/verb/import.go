@@ -6,6 +6,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/cli"
+	"thread/internal/terminal"
 	"thread/net/internal/move"
 	"thread/net/servers"
 )
@@ -86,7 +87,7 @@ func (c *exportCmd) Run(ctx context.Context, a *cli.App) error {
 func moved(ctx context.Context, a *cli.App, word string, t *engine.Thread, to string, json bool) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	bar := cli.NewBar(a.Stderr, "copying")
+	bar := terminal.NewBar(a.Stderr, "copying")
 	var r move.Report
 	err := a.SetDir("--to", to) // what errors speak of is what is made
 	if err != nil {
@@ -124,7 +125,7 @@ func moved(ctx context.Context, a *cli.App, word string, t *engine.Thread, to st
 	if r.Resumed > 0 {
 		before = fmt.Sprintf(" (%d of them were there)", r.Resumed)
 	}
-	return a.Out.Text(fmt.Sprintf("%s %d events%s and %d subscriptions into %s\nDigest: %x\n", word, r.Events, before, r.Consumers, cli.Printable(a.Dir), r.Digest))
+	return a.Out.Text(fmt.Sprintf("%s %d events%s and %d subscriptions into %s\nDigest: %x\n", word, r.Events, before, r.Consumers, terminal.Printable(a.Dir), r.Digest))
 }
 
 func moveErrors(a *cli.App) []cli.Rule {

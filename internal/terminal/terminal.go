@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import "os"
 
@@ -30,9 +30,9 @@ func TableColumns(w any) int {
 	return columns
 }
 
-// textColumns returns how wide lines of text on w should be at most. On a wide
+// TextColumns returns how wide lines of text on w should be at most. On a wide
 // terminal that is less than there is: long lines are hard to read.
-func textColumns(w any) int {
+func TextColumns(w any) int {
 	columns := TableColumns(w)
 	if columns == 0 {
 		return plainColumns

@@ -1,11 +1,12 @@
 //go:build unix
 
-package cli
+package terminal
 
 import (
 	"context"
 	"errors"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,3 +34,6 @@ func (o *Output) UntilReaderGone(ctx context.Context) (context.Context, context.
 	}
 	return ctx, func() { cancel(nil) }
 }
+
+// isReaderGone reports whether a write failed because no process reads.
+func isReaderGone(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -38,5 +37,18 @@ func spareDescriptors() error {
 	return nil
 }
 
-// isReaderGone reports whether a write failed because no process reads.
-func isReaderGone(err error) bool { return errors.Is(err, syscall.EPIPE) }
+// isOwn reports whether the directory belongs to the user of this process.
+func isOwn(dir string) bool {
+	st, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && int(sys.Uid) == os.Geteuid()
+}
+
+// replaceBy makes this process the program at path: the terminal, signals and the
+// exit code are its own.
+func (a *App) replaceBy(path string, args []string) error {
+	return &os.PathError{Op: "run", Path: path, Err: syscall.Exec(path, append([]string{path}, args...), os.Environ())}
+}

@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"bytes"
@@ -53,10 +53,10 @@ func (o *Output) JSON(v any) error {
 // ofThread returns an object with thread as its first member, where it is about one
 // thread of several.
 func (o *Output) ofThread(text []byte) []byte {
-	if o.thread == "" {
+	if o.Thread == "" {
 		return text
 	}
-	b := event.AppendString([]byte(`{"thread":`), o.thread)
+	b := event.AppendString([]byte(`{"thread":`), o.Thread)
 	return append(append(b, ','), text[len("{"):]...)
 }
 

@@ -2,11 +2,72 @@ package cli
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
 	"thread/internal/duration"
 )
+
+// ParseID reads the number of an event, in [0, 2^63). See ParseNumber.
+func ParseID(flag, s string) (int64, error) {
+	n, ok := ParseNumber(s)
+	if !ok {
+		return 0, UsageError(fmt.Sprintf("%s %q is not a number from 0 to 9223372036854775807", flag, s),
+			"give the id of the last event already processed, 0 for none")
+	}
+	return n, nil
+}
+
+// ParseLimit reads a number of events, in [1, 2^63). See ParseNumber.
+func ParseLimit(s string) (int64, error) {
+	n, ok := ParseNumber(s)
+	if !ok || n == 0 {
+		return 0, UsageError(fmt.Sprintf("--limit %q is not a number from 1 to 9223372036854775807", s),
+			"give how many at most")
+	}
+	return n, nil
+}
+
+// ParseNumber reads decimal digits with optional spaces around them and an
+// optional plus sign before them, and nothing else (T-08: of what
+// JavaScript's parseInt reads, the part that cannot be a slip).
+func ParseNumber(s string) (int64, bool) {
+	s = strings.TrimPrefix(strings.TrimSpace(s), "+")
+	if s == "" || s[0] < '0' || s[0] > '9' {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}
+
+// ParseSize reads a number of bytes, with K, M, G or T behind it for powers of 1024.
+func ParseSize(flag, s string) (int64, error) {
+	digits, unit := strings.TrimSpace(s), int64(1)
+	if n := len(digits) - 1; n > 0 {
+		if i := strings.IndexByte("KMGT", digits[n]&^0x20); i >= 0 && digits[n] > '9' {
+			digits, unit = digits[:n], 1<<(10*(i+1))
+		}
+	}
+	n, ok := ParseNumber(digits)
+	if !ok || n > math.MaxInt64/unit {
+		return 0, UsageError(fmt.Sprintf("%s %q is not a size", flag, s), "give bytes, or for example 500K, 200M, 2G")
+	}
+	return n * unit, nil
+}
+
+// ParseDuration reads the duration of a flag, which is longer than nothing.
+func ParseDuration(flag, s string) (time.Duration, error) {
+	d, err := duration.Parse(s)
+	if err != nil || d == 0 {
+		return 0, UsageError(fmt.Sprintf("%s %q is not a positive duration", flag, s), "give for example 500ms, 90s, 24h or 30d")
+	}
+	return d, nil
+}
+
+// DurationText returns d in the form that flags are given in, as 30d or 1m30s.
+func DurationText(d time.Duration) string { return duration.Text(d) }
 
 // Direction says which way from now a time lies that is given without its day.
 type Direction int

@@ -1,9 +1,10 @@
-package cli
+package terminal
 
 import (
 	"errors"
 	"fmt"
 	"io"
+
 	"thread/event"
 )
 
@@ -11,8 +12,8 @@ import (
 // head -1`. The command then ends with exit code 0 (T-10).
 var ErrReaderGone = errors.New("the reader of stdout is gone")
 
-// errStdout is wrapped by every other error of writing to stdout.
-var errStdout = errors.New("cannot write to stdout")
+// ErrStdout is wrapped by every other error of writing to stdout.
+var ErrStdout = errors.New("cannot write to stdout")
 
 // flushBytes is how much output is collected before it is written.
 const flushBytes = 64 << 10
@@ -20,7 +21,7 @@ const flushBytes = 64 << 10
 // Output collects stdout and writes it in large pieces. Callers append whole
 // lines to buf and then call more.
 type Output struct {
-	thread string // the thread that an object is about, of several; a member thread says it then
+	Thread string // the thread that an object is about, of several; a member thread says it then
 
 	W    io.Writer
 	Buf  []byte
@@ -79,12 +80,12 @@ func (o *Output) Flush() error {
 
 func stdoutError(err error) error {
 	switch {
-	case err == nil || errors.Is(err, ErrReaderGone) || errors.Is(err, errStdout):
+	case err == nil || errors.Is(err, ErrReaderGone) || errors.Is(err, ErrStdout):
 		return err
 	case isReaderGone(err):
 		return ErrReaderGone
 	default:
-		return fmt.Errorf("%w: %w", errStdout, err)
+		return fmt.Errorf("%w: %w", ErrStdout, err)
 	}
 }
 
