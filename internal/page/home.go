@@ -293,8 +293,12 @@ func threadProblems(r *Row, k *summary, runs []Run, now time.Time) (list []Probl
 	}
 	for i := range k.failed {
 		f := &k.failed[i]
+		why := f.ErrorMessage
+		if !strings.HasPrefix(why, f.ErrorCode) { // as in "exit 1" of exit
+			why = f.ErrorCode + " " + why
+		}
 		list = append(list, Problem{State: Failed, Name: f.AgentName, Kind: "run", Thread: r.Name, Run: f.ID, Since: f.EndedAt,
-			Text: "run " + short(f.ID) + " has failed, and is not tried again", Why: line(f.ErrorCode + " " + f.ErrorMessage)})
+			Text: "run " + short(f.ID) + " has failed, and is not tried again", Why: line(why)})
 	}
 	return list
 }

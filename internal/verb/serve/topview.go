@@ -17,11 +17,12 @@ import (
 
 // topThread is a line of top --json.
 type topThread struct {
-	Thread    string        `json:"thread"`
-	Events    *int64        `json:"event_count"` // null: the thread cannot be read
-	Pushed    *string       `json:"last_pushed_at"`
-	Consumers []topConsumer `json:"consumers"`
-	Error     string        `json:"error,omitempty"`
+	Thread    string         `json:"thread"`
+	Events    *int64         `json:"event_count"` // null: the thread cannot be read
+	Pushed    *string        `json:"last_pushed_at"`
+	Consumers []topConsumer  `json:"consumers"`
+	Problems  []page.Problem `json:"problems"` // as the first page lists them
+	Error     string         `json:"error,omitempty"`
 }
 
 type topConsumer struct {
@@ -37,6 +38,7 @@ type topConsumer struct {
 
 func newTopThread(s *page.Seen, now time.Time) topThread {
 	j := topThread{Thread: s.Dir, Consumers: make([]topConsumer, len(s.Consumers)), Pushed: jsonform.Null(s.Pushed)}
+	j.Problems = append([]page.Problem{}, page.Problems([]page.Seen{*s}, now)...)
 	if s.Err != nil {
 		j.Error = s.Err.Error()
 		return j
