@@ -135,7 +135,7 @@ func TestMCP(t *testing.T) {
 	threadCommand(t, "subscribe", "--thread", dir, "--consumer", "agent", "--pull", "--max-attempts", "2", "--filter", "type = 'task'")
 	threadCommand(t, "subscribe", "--thread", dir, "--consumer", "other", "--handler", "true")
 	c := startMCP(t, "--thread", dir)
-	if got := strings.Join(c.tools(), " "); got != "ack add_message approvals ask consume end_run messages peek push record_step reply start_run threads wait why" {
+	if got := strings.Join(c.tools(), " "); got != "ack add_message approvals ask consume end_run messages peek push record_step reply runs start_run threads wait why" {
 		t.Errorf("the tools are %s", got)
 	}
 	c.expect("push", `{"type":"task","content":"one","dedupe_key":"k"}`, `"id":1}`, `"duplicate":false`)
@@ -203,7 +203,7 @@ func TestMCPRoot(t *testing.T) {
 	root := t.TempDir()
 	threadCommand(t, "init", filepath.Join(root, "one"))
 	c := startMCP(t, "--root", root, "--read-only")
-	if got := strings.Join(c.tools(), " "); got != "approvals messages peek threads wait why" {
+	if got := strings.Join(c.tools(), " "); got != "approvals messages peek runs threads wait why" {
 		t.Errorf("the tools are %s", got)
 	}
 	threadCommand(t, "init", filepath.Join(root, "two"))
@@ -306,6 +306,17 @@ func TestMCPApprovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.expect("approvals", `{}`, `"agent":"refunds","ask":"80 EUR?","key":"k","run":"r"`)
+	later := history.RunRow{ID: "later", AgentName: "report"}
+	if err := history.SetJob(&later, history.Job{After: []string{"r"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Enqueue(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	c.expect("runs", `{}`, `"agent":"report","hold":"after r","run":"later","status":"queued"`)
+	c.expect("runs", `{"status":"waiting"}`, `"agent":"refunds","hold":"for approval 80 EUR?","run":"r","status":"waiting"`)
+	c.expect("runs", `{"status":"perhaps"}`, "error: ")
+	c.expect("runs", `{"last":101}`, "error: ")
 	if _, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "answer_approval", Arguments: json.RawMessage(`{"run":"r","key":"k","answer":"approved"}`)}); err == nil {
 		t.Error("the agent answers without --tools")
 	}
@@ -315,6 +326,7 @@ func TestMCPApprovals(t *testing.T) {
 	may.expect("answer_approval", `{"run":"r","key":"k","answer":"approved","data":{"limit":80}}`, `"status":"queued"`)
 	may.expect("answer_approval", `{"run":"r","key":"k","answer":"denied"}`, "error: ")
 	may.expect("approvals", `{}`, `"waiting":[]`)
+	c.expect("runs", `{"last":1,"status":"queued"}`, `"run":"later"`)
 	if r, _, err = h.Claim(t.Context()); err != nil {
 		t.Fatal(err)
 	}

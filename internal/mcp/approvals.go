@@ -3,6 +3,8 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"thread/engine"
 	"thread/event"
@@ -14,14 +16,6 @@ type approvalsIn struct{ ofThread }
 // Approvals is what approvals answers.
 type Approvals struct {
 	Waiting []Approval `json:"waiting"`
-	Held    []HeldRun  `json:"held" jsonschema:"runs that wait for something else: an event, a run, a time, a retry, a join"`
-}
-
-// HeldRun is a run that waits for something else than an approval.
-type HeldRun struct {
-	Run   string `json:"run"`
-	Agent string `json:"agent,omitempty"`
-	Hold  string `json:"hold" jsonschema:"for what, and until when"`
 }
 
 // Approval is what a run waits for.
@@ -34,11 +28,8 @@ type Approval struct {
 }
 
 func (h *tools) approvals(ctx context.Context, t *engine.Thread, _ *approvalsIn) (out Approvals, err error) {
-	out.Waiting, out.Held = []Approval{}, []HeldRun{}
+	out.Waiting = []Approval{}
 	err = h.recorded(ctx, t, func(r *history.History) error {
-		if err := out.hold(ctx, r); err != nil {
-			return err
-		}
 		for row, err := range r.Runs(ctx, history.Query{Status: history.Waiting}) {
 			if err != nil {
 				return err
@@ -60,23 +51,54 @@ func (h *tools) approvals(ctx context.Context, t *engine.Thread, _ *approvalsIn)
 	return out, err
 }
 
-// hold adds the runs that wait for something else than an approval.
-func (out *Approvals) hold(ctx context.Context, r *history.History) error {
-	for _, status := range []string{history.Waiting, history.Queued} {
-		for row, err := range r.Runs(ctx, history.Query{Status: status}) {
+type runsIn struct {
+	ofThread
+	Status string `json:"status,omitempty" jsonschema:"queued, waiting, running, completed, failed, timed_out or cancelled; without it, all"`
+	Last   int64  `json:"last,omitempty" jsonschema:"how many of the newest (default 20, up to 100)"`
+}
+
+// Runs is what runs answers.
+type Runs struct {
+	Runs []RunState `json:"runs"`
+}
+
+// RunState is a recorded run.
+type RunState struct {
+	ID      string `json:"run"`
+	Agent   string `json:"agent,omitempty"`
+	Session string `json:"session,omitempty"`
+	Status  string `json:"status"`
+	Hold    string `json:"hold,omitempty" jsonschema:"what it waits for, and until when: an approval, an event, a run, a time, a retry, a join"`
+	Error   string `json:"error,omitempty"`
+}
+
+var statuses = []string{history.Queued, history.Waiting, history.Running, history.Completed, history.Failed, history.TimedOut, history.Cancelled}
+
+func (h *tools) listRuns(ctx context.Context, t *engine.Thread, in *runsIn) (out Runs, err error) {
+	if in.Last == 0 {
+		in.Last = defaultEvents
+	}
+	if in.Last < 1 || in.Last > maxEvents {
+		return out, refuse("last is not from 1 to %d", maxEvents)
+	}
+	if in.Status != "" && !slices.Contains(statuses, in.Status) {
+		return out, refuse("status is not %s", strings.Join(statuses, ", "))
+	}
+	out.Runs = []RunState{}
+	err = h.recorded(ctx, t, func(r *history.History) error {
+		for row, err := range r.Runs(ctx, history.Query{Status: in.Status, Limit: in.Last}) {
 			if err != nil {
 				return err
 			}
-			hold := history.HoldOf(&row)
-			if hold == nil || hold.For == history.ForApproval {
-				continue
+			one := RunState{ID: row.ID, Agent: row.AgentName, Session: row.SessionID, Status: row.Status, Error: row.ErrorMessage}
+			if hold := history.HoldOf(&row); hold != nil {
+				one.Hold = hold.String()
 			}
-			if out.Held = append(out.Held, HeldRun{row.ID, row.AgentName, hold.String()}); len(out.Held) == maxEvents {
-				return nil
-			}
+			out.Runs = append(out.Runs, one)
 		}
-	}
-	return nil
+		return nil
+	})
+	return out, err
 }
 
 type answerApprovalIn struct {

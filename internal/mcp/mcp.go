@@ -121,6 +121,7 @@ func all() []tool {
 		newTool("wait", "Wait for the next events that match a filter. Without after, only for those pushed from now on. When the time ends without them, call it again with last_id as after: nothing is missed in between. Changes nothing.", reads(), (*tools).wait),
 		newTool("why", "Explain where an event is for a consumer: acked, pending, retrying, dead, not matched …, and why. Changes nothing.", reads(), (*tools).why),
 		newTool("approvals", "List the runs that wait for an approval, newest first, and what they ask. Changes nothing.", reads(), (*tools).approvals),
+		newTool("runs", "List the recorded runs, newest first: what runs, what waits and for what, what has failed. Changes nothing.", reads(), (*tools).listRuns),
 		newTool("messages", "Read the messages of a session, oldest first. Changes nothing.", reads(), (*tools).messages),
 		newTool("push", "Store an event. An answer means that it survives a loss of power. Handlers that are subscribed are started.", starts(), (*tools).push),
 		newTool("ask", "Store an event and wait for the reply to it. When the time ends without one, call wait with the filter that the answer has.", starts(), (*tools).ask),
