@@ -327,6 +327,58 @@ func TestAnswerBeforePark(t *testing.T) {
 	}
 }
 
+// TestRunGoneBeforePark: the run that is waited for is deleted after Wait and before the attempt
+// has ended.
+func TestRunGoneBeforePark(t *testing.T) {
+	clock := newClock()
+	h := inbox(t, WithClock(clock.Now))
+	one[RunRow](t)(h.Enqueue(ctx, RunRow{ID: "dep", AgentName: "never"}))
+	r := waitsUntil(t, h, clock, "r", Wait{For: ForRun, Run: "dep"})
+	ok(t, h.Update(ctx, func(tx *Tx) error { return tx.Delete(RunEntity, "dep") }))
+	ok(t, r.End(ctx, End{Status: Waiting}))
+	if a := answered(t, h, "r"); a.Result != HasEnded || a.Status != "" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestAnswerNotJSON: an answer whose data is not JSON is refused, and the run waits on.
+func TestAnswerNotJSON(t *testing.T) {
+	clock := newClock()
+	h := inbox(t, WithClock(clock.Now))
+	ok(t, waitsUntil(t, h, clock, "r", Wait{For: ForApproval}).End(ctx, End{Status: Waiting}))
+	if err := h.Answer(ctx, "r", "k", Answer{Result: Approved, Data: []byte("{")}); err == nil {
+		t.Error("it was taken")
+	}
+	ok(t, h.Answer(ctx, "r", "k", Answer{Result: Denied}))
+	if a := answered(t, h, "r"); a.Result != Denied {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestAnswerStays: a run that ends after the answer and does not wait keeps the answer; without
+// one, what it waited for is cancelled.
+func TestAnswerStays(t *testing.T) {
+	for want, answer := range map[string]bool{Completed: true, Cancelled: false} {
+		clock := newClock()
+		h := inbox(t, WithClock(clock.Now))
+		r := waitsUntil(t, h, clock, "r", Wait{For: ForApproval})
+		if answer {
+			ok(t, h.Answer(ctx, "r", "k", Answer{Result: Approved}))
+		}
+		ok(t, r.End(ctx, End{Status: Failed}))
+		n := 0
+		for s, err := range h.Steps(ctx, "r") {
+			ok(t, err)
+			if n++; s.Status != want {
+				t.Errorf("the wait is %s, want %s", s.Status, want)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d steps", n)
+		}
+	}
+}
+
 // TestCancelBeforePark: a run that is cancelled after Wait does not wait.
 func TestCancelBeforePark(t *testing.T) {
 	clock := newClock()
