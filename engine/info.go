@@ -10,6 +10,7 @@ import (
 
 	"thread/filter"
 	"thread/internal/store"
+	"thread/internal/store/bolt"
 )
 
 // Info is what there is to know about a thread.
@@ -23,6 +24,7 @@ type Info struct {
 	NextScheduled time.Time    // when the next of them is due, zero for never
 	Limits        *LimitsState // nil when there are none
 	Durability    string       // on a server: how many hosts keep what is stored, as "2 hosts, fsync"
+	LinesOff      bool         // pushes write no line into events.jsonl
 }
 
 // ConsumerInfo is a subscription and how far its consumer is.
@@ -45,7 +47,7 @@ type ConsumerInfo struct {
 func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 	err = t.read(ctx, func(tx *Tx) error {
 		st := tx.s.State()
-		info = Info{Dir: t.Address(), EventCount: st.Count, Stored: st.Stored, Newest: st.Head}
+		info = Info{Dir: t.Address(), EventCount: st.Count, Stored: st.Stored, Newest: st.Head, LinesOff: bolt.LinesOff(tx.s)}
 		if info.Scheduled, err = tx.countScheduled(); err != nil {
 			return err
 		}

@@ -48,6 +48,7 @@ type Info struct {
 	Thread        string     `json:"thread"`
 	Limits        *Limits    `json:"limits,omitempty"` // nil: everything is kept
 	Durability    string     `json:"durability,omitempty"`
+	Lines         string     `json:"lines,omitempty"` // "off", or not there
 }
 
 // Consumer is a subscription in it.
@@ -114,6 +115,9 @@ type failingJSON struct {
 func NewInfo(info *engine.Info, consumers []ConsumerState) Info {
 	j := Info{EventCount: info.EventCount, Subscriptions: make([]Consumer, len(consumers)), Stored: info.Stored,
 		Newest: info.Newest, Scheduled: info.Scheduled, Thread: info.Dir, Limits: NewLimits(info.Limits), Durability: info.Durability}
+	if info.LinesOff {
+		j.Lines = "off"
+	}
 	if info.Scheduled > 0 {
 		j.NextScheduled = TimeText(&info.NextScheduled)
 	}

@@ -90,6 +90,12 @@ func (t *Store) SetLines(ctx context.Context, on bool) error {
 	})
 }
 
+// LinesOff reports whether the thread of a transaction is a directory without lines.
+func LinesOff(tx store.Tx) bool {
+	b, ok := tx.(*Tx)
+	return ok && b.linesOff()
+}
+
 // linesOff reports whether pushes write no lines. A damaged record keeps no push from
 // succeeding; check finds it.
 func (tx *Tx) linesOff() bool {

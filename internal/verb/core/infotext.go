@@ -21,6 +21,9 @@ func appendInfoText(b []byte, info engine.Info, consumers []jsonform.ConsumerSta
 	if info.Durability != "" {
 		b = fmt.Appendf(b, "Durability: %s\n", info.Durability)
 	}
+	if info.LinesOff {
+		b = append(b, "Lines: off\n"...)
+	}
 	if info.Limits != nil {
 		b = appendLimitsText(b, info.Limits)
 	}
