@@ -123,6 +123,7 @@ type salvage struct {
 	columns    []int64 // ids that the column blocks name
 	files      []*os.File
 	named      []int64 // ids of lines that cannot be used
+	linesOff   bool    // pushes wrote no lines
 	behind     changes // of a damaged journal, all that is sound; nil where it is not damaged
 }
 
@@ -165,6 +166,9 @@ func (s *salvage) database(ctx context.Context) (err error) {
 	metas := disk.ReadMetas(s.f)
 	found := metas.Valid()
 	s.badMetas = metas.Fault() != nil
+	if len(found) == 0 {
+		s.journalAlone()
+	}
 	pageSize := int64(disk.PageBytes)
 	if len(found) > 0 {
 		pageSize = int64(found[0].PageSize)
@@ -193,10 +197,13 @@ func (s *salvage) database(ctx context.Context) (err error) {
 
 // withoutDatabase continues with the line files alone, where there are some.
 func (s *salvage) withoutDatabase() error {
-	if _, err := os.Lstat(s.src.Path("events.jsonl")); err != nil {
+	s.journalAlone()
+	if _, err := os.Lstat(s.src.Path("events.jsonl")); err != nil && len(s.events) == 0 {
 		return fmt.Errorf("%w: %s", engine.ErrNotThread, s.src.Dir)
 	}
-	s.problem("events.db is missing: subscriptions and progress are lost")
+	if len(s.subs)+len(s.progress) == 0 {
+		s.problem("events.db is missing: subscriptions and progress are lost")
+	}
 	return nil
 }
 
@@ -254,6 +261,7 @@ func (s *salvage) write(ctx context.Context, to string) (err error) {
 	if s.st != nil {
 		count = s.st.Count + lastID - s.st.LastID
 	}
+	r.SetLinesOff(s.linesOff)
 	if err := r.Finish(lastID, max(0, count-s.report.Saved)); err != nil {
 		return err
 	}

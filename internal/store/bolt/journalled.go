@@ -206,6 +206,15 @@ func (j *Journal) Sound(stored func(name, key []byte) ([]byte, error)) []index.C
 	return over.Changed()
 }
 
+// Alone is Sound for the journal of a database that is lost. Zeros stand for what that had.
+func (j *Journal) Alone(t *Store) []index.Changed {
+	if err := j.open(t.Path(JournalName), os.O_RDONLY); err != nil {
+		return nil
+	}
+	zeros := make([]byte, journal.MaxChanges)
+	return j.Sound(func(_, _ []byte) ([]byte, error) { return zeros, nil })
+}
+
 // Close closes the file.
 func (j *Journal) Close() {
 	if j.journal != nil {

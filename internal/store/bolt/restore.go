@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,7 @@ type Restore struct {
 	done bool
 
 	replace   bool // there is an events.db, of another kind
+	linesOff  bool // no events.jsonl is to be written
 	lines     bool // linesName is to be events.jsonl
 	published bool
 }
@@ -287,11 +289,17 @@ func (r *Restore) Finish(lastID, pruned int64) error {
 	return err
 }
 
+// SetLinesOff makes Finish write no events.jsonl, and pushes no lines, if off is set.
+func (r *Restore) SetLinesOff(off bool) { r.linesOff = off }
+
 // writeLines writes what is to be events.jsonl, under a temporary name: of an
 // interrupted restore a part of the lines would stay, and be taken for a file that
 // was there before. The database knows nothing of it, so that the next push adopts
 // it.
 func (r *Restore) writeLines() error {
+	if r.linesOff {
+		return r.startLines(disk.LogStart{From: math.MaxInt64})
+	}
 	if info, err := os.Lstat(r.t.Path("events.jsonl")); err == nil {
 		return r.startLines(disk.LogStart{From: r.Head() + 1, Skip: info.Size()})
 	}
