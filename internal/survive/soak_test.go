@@ -2,7 +2,6 @@ package survive
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -18,8 +17,8 @@ import (
 	"thread/engine"
 )
 
-// TestSoak lets many processes push, pop, ack, subscribe, compact and prune one
-// directory at once while some of them are killed at random moments. In the end
+// TestSoak lets many processes push, pop, ack, subscribe, compact, back up, retain and
+// prune one directory at once while some of them are killed at random moments. In the end
 // every push that returned 0 is there once, those that were killed once or not at
 // all, and everything else is in order. THREAD_SOAK=60s and
 // THREAD_SOAK_PROCESSES=200 make it long and wide.
@@ -35,7 +34,14 @@ func TestSoak(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "thread")
 	thread(t, "", "init", dir)
 	thread(t, "", "subscribe", "--thread", dir, "--consumer", "c", "--handler", "true")
-	s := &soak{dir: dir, acked: map[string][]int64{}}
+	th, err := engine.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	s := &soak{dir: dir, backups: dir + ".backups", acked: map[string][]int64{}, seen: map[string][]int64{}}
+	followed := make(chan error, 1)
+	go func() { followed <- s.follow(th) }()
 	end := time.Now().Add(length)
 	var wg sync.WaitGroup
 	for w := range processes {
@@ -50,9 +56,9 @@ func TestSoak(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s.verify(t)
-	t.Logf("%d processes were run by %d at once, %d of them killed, %d found the thread busy, %d do not know; %d pushes were acknowledged",
-		s.ran.Load(), processes, s.killed.Load(), s.busy.Load(), s.unknown.Load(), len(s.acked))
+	s.verify(t, th, followed)
+	t.Logf("%d processes were run by %d at once, %d of them killed, %d found the thread busy, %d do not know; %d pushes were acknowledged, %d events followed",
+		s.ran.Load(), processes, s.killed.Load(), s.busy.Load(), s.unknown.Load(), len(s.acked), s.last.Load())
 	if len(s.acked) == 0 || s.killed.Load() == 0 {
 		t.Error("nothing was tried")
 	}
@@ -66,11 +72,16 @@ func cmpOr(a, b string) string {
 }
 
 type soak struct {
-	dir                        string
+	dir, backups               string
 	ran, killed, busy, unknown atomic.Int64
 
-	mu    sync.Mutex
-	acked map[string][]int64 // ids that a push printed, by content
+	mu     sync.Mutex
+	acked  map[string][]int64 // ids that a push printed, by content
+	newest int64              // of them
+
+	// What follow has read.
+	seen map[string][]int64
+	last atomic.Int64
 }
 
 // one runs one command, and kills every fifth.
@@ -113,6 +124,7 @@ func (s *soak) one(r *rand.Rand, name string) error {
 		}
 		s.mu.Lock()
 		s.acked[name] = ids
+		s.newest = max(s.newest, ids[len(ids)-1])
 		s.mu.Unlock()
 	}
 	return nil
@@ -129,17 +141,22 @@ func (s *soak) choose(r *rand.Rand, name string) (args []string, stdin string) {
 		}
 		return []string{"push", "--batch"}, b.String()
 	case n < 15:
-		return []string{"pop", "--consumer", "c", "--last-event-id", strconv.Itoa(r.IntN(400))}, ""
+		return []string{"pop", "--consumer", "c", "--last-event-id", strconv.FormatInt(max(0, s.newestAcked()-int64(r.IntN(400))), 10)}, ""
 	case n < 16:
 		return []string{"info", "--json"}, ""
 	case n < 17:
-		return []string{"subscribe", "--consumer", "x" + strconv.Itoa(r.IntN(4)), "--handler", "true", "--filter", "type = 'none'"}, ""
-	case n < 18:
+		if r.IntN(2) == 0 {
+			return []string{"subscribe", "--consumer", "x" + strconv.Itoa(r.IntN(4)), "--handler", "true", "--filter", "type = 'none'"}, ""
+		}
 		return []string{"unsubscribe", "--consumer", "x" + strconv.Itoa(r.IntN(4))}, ""
-	case n < 19:
+	case n < 18:
 		return []string{"compact"}, ""
+	case n < 19:
+		return []string{"backup", s.backups, "--keep", "2"}, ""
+	case r.IntN(2) == 0:
+		return []string{"retain", "--max-events", s.keep(), "--force"}, ""
 	}
-	return []string{"prune", "--keep-last", "300", "--force"}, ""
+	return []string{"prune", "--keep-last", s.keep(), "--force"}, ""
 }
 
 func numbers(text string) (ids []int64, err error) {
@@ -153,45 +170,60 @@ func numbers(text string) (ids []int64, err error) {
 	return ids, nil
 }
 
-// verify compares the line files, which keep what was pruned, and the database
-// with what the pushes were told.
-func (s *soak) verify(t *testing.T) {
+func (s *soak) newestAcked() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest
+}
+
+// keep is how many events are kept: what was not followed yet, and more than are pushed
+// until they are counted.
+func (s *soak) keep() string { return strconv.FormatInt(s.newestAcked()-s.last.Load()+600, 10) }
+
+// follow reads every event as it comes: each is there, after the one before.
+func (s *soak) follow(t *engine.Thread) error {
+	for e, err := range t.Follow(ctx, 0, "") {
+		if err != nil {
+			return err
+		}
+		if last := s.last.Swap(e.ID); e.ID != last+1 {
+			return fmt.Errorf("event %d after %d", e.ID, last)
+		}
+		s.seen[e.Content] = append(s.seen[e.Content], e.ID)
+		if e.Content == theEnd {
+			return nil
+		}
+	}
+	return nil
+}
+
+const theEnd = "the end"
+
+// verify compares what was followed, the newest backup and the database with what the
+// pushes were told.
+func (s *soak) verify(t *testing.T, th *engine.Thread, followed <-chan error) {
 	t.Helper()
-	thread(t, "", "push", "--thread", s.dir, "--source", "p", "--type", "one", "--content", "the end")
-	if err := faultless(s.dir); err != nil {
+	thread(t, "", "push", "--thread", s.dir, "--source", "p", "--type", "one", "--content", theEnd)
+	if err := <-followed; err != nil {
 		t.Error(err)
 	}
-	at := map[string][]int64{} // ids by content
-	last := int64(0)
-	for _, line := range lineFiles(t, s.dir) {
-		var e struct {
-			ID      int64
-			Content string
+	thread(t, "", "backup", "--thread", s.dir, s.backups)
+	thread(t, "", "restore", s.backups, "--to", s.dir+".restored")
+	for _, dir := range []string{s.dir, s.dir + ".restored"} {
+		if err := faultless(dir); err != nil {
+			t.Error(err)
 		}
-		if err := json.Unmarshal(line, &e); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
-		if e.ID != last+1 {
-			t.Fatalf("line of event %d after that of %d", e.ID, last)
-		}
-		last = e.ID
-		at[e.Content] = append(at[e.Content], e.ID)
 	}
 	for name, ids := range s.acked {
-		if fmt.Sprint(at[name]) != fmt.Sprint(ids) {
-			t.Errorf("push %s printed the ids %v, stored are %v", name, ids, at[name])
+		if fmt.Sprint(s.seen[name]) != fmt.Sprint(ids) {
+			t.Errorf("push %s printed the ids %v, stored are %v", name, ids, s.seen[name])
 		}
 	}
-	for name, ids := range at {
+	for name, ids := range s.seen {
 		if ids[len(ids)-1]-ids[0] != int64(len(ids)-1) {
 			t.Errorf("push %s is stored more than once or torn apart: %v", name, ids)
 		}
 	}
-	th, err := engine.Open(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer th.Close()
 	previous := int64(0)
 	for e, err := range th.Events(ctx, engine.Query{}) {
 		if err != nil {
@@ -206,7 +238,7 @@ func (s *soak) verify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.EventCount != last || info.Newest != last || previous != last {
-		t.Errorf("info counts %d events up to %d, the lines %d", info.EventCount, info.Newest, last)
+	if last := s.last.Load(); info.EventCount != last || info.Newest != last || previous != last {
+		t.Errorf("info counts %d events up to %d, followed were %d", info.EventCount, info.Newest, last)
 	}
 }
