@@ -51,8 +51,13 @@ func batch(n int, content string) string {
 }
 
 // fresh makes a thread with three events, two consumers and some progress.
-func fresh(t *testing.T, dir string) {
-	thread(t, "", "init", dir)
+func fresh(t *testing.T, dir string) { made(t, dir) }
+
+// unlined is fresh without events.jsonl.
+func unlined(t *testing.T, dir string) { made(t, dir, "--lines", "off") }
+
+func made(t *testing.T, dir string, flags ...string) {
+	thread(t, "", append([]string{"init", dir}, flags...)...)
 	thread(t, batch(3, "old"), "push", "--thread", dir, "--batch")
 	thread(t, "", "subscribe", "--thread", dir, "--consumer", "c", "--handler", "true")
 	thread(t, "", "subscribe", "--thread", dir, "--consumer", "d", "--handler", "true", "--filter", "type = 'message'")
@@ -83,9 +88,11 @@ func fold(t *testing.T, dir string) {
 func folding(t *testing.T, dir string) { journalled(64)(t, dir) }
 
 // journalled is fresh with that many records in its journal.
-func journalled(n int) func(t *testing.T, dir string) {
+func journalled(n int) func(t *testing.T, dir string) { return journalledOn(fresh, n) }
+
+func journalledOn(from func(t *testing.T, dir string), n int) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		fresh(t, dir)
+		from(t, dir)
 		th, err := engine.Open(dir)
 		if err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func TestPowerLoss(t *testing.T) {
 	for _, op := range operations() {
 		switch op.name {
 		case "push", "push that folds", "push that completes a block", "push that rotates", "push that heals", "push that clears half a batch",
-			"push that releases", "batch", "pop", "subscribe", "compact", "prune", "retain", "push that retains":
+			"push that releases", "batch", "push with lines off", "push with lines off that folds", "pop", "subscribe", "compact", "prune", "retain", "push that retains":
 		default:
 			continue
 		}
