@@ -1,12 +1,14 @@
 package backup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,4 +188,71 @@ func TestMadeAnew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// BenchmarkPushBeside measures how long a push waits at the most, alone with its folds and
+// next to what rewrites or copies the thread again and again.
+func BenchmarkPushBeside(b *testing.B) {
+	for name, beside := range map[string]func(ctx context.Context, th *engine.Thread, to string) error{
+		"folds": func(ctx context.Context, _ *engine.Thread, _ string) error { <-ctx.Done(); return nil },
+		"compact": func(ctx context.Context, th *engine.Thread, _ string) error {
+			_, err := th.Compact(ctx)
+			return err
+		},
+		"prune": func(ctx context.Context, th *engine.Thread, _ string) error {
+			keep := int64(besideEvents)
+			_, err := th.Prune(ctx, engine.Retention{KeepLast: &keep})
+			return err
+		},
+		"backup": func(ctx context.Context, th *engine.Thread, to string) error {
+			_, err := Create(ctx, th.Dir(), to, 2)
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) { pushBeside(b, beside) })
+	}
+}
+
+const besideEvents = 100_000
+
+func pushBeside(b *testing.B, beside func(ctx context.Context, th *engine.Thread, to string) error) {
+	th, err := engine.Init(filepath.Join(b.TempDir(), "thread"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer th.Close()
+	d := event.Draft{Source: "s", Type: "t", Content: strings.Repeat("x", 200)}
+	if _, err := th.PushBatch(b.Context(), slices.Repeat([]event.Draft{d}, besideEvents)); err != nil {
+		b.Fatal(err)
+	}
+	to := b.TempDir()
+	ctx, cancel := context.WithCancel(b.Context())
+	rounds, ended := 0, make(chan error, 1)
+	go func() {
+		var err error
+		for ; ctx.Err() == nil && err == nil; rounds++ {
+			err = beside(ctx, th, to)
+		}
+		if ctx.Err() != nil {
+			err = nil
+		}
+		ended <- err
+	}()
+	var took []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		if _, err := th.Push(b.Context(), d); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(took)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	b.ReportMetric(ms(took[len(took)*999/1000]), "p99.9-ms")
+	b.ReportMetric(ms(took[len(took)-1]), "max-ms")
+	b.ReportMetric(float64(rounds), "rounds")
 }
