@@ -19,6 +19,7 @@ RACE         ?= ./...
 CRASH        ?= TestCrash|TestFailure|TestDamage|TestPower
 CRASH_POINTS ?= full
 POWER_COUNT  ?= 10
+POWER_PUSHES ?= 500# acknowledged before each cut
 KILLS        ?= 200
 FLEET_KILLS  ?= 400
 FLEET_FAILOVERS ?= 50
@@ -92,8 +93,8 @@ branches: ## Run the tests with coverage, also of the programs they start, and p
 crash: ## Try every place of the crash, failure, damage and power tests, or a sample with CRASH_POINTS=sample
 	THREAD_CRASH=$(CRASH_POINTS) go test -count 1 -timeout 90m -v -run '$(CRASH)' ./internal/survive
 
-power: ## Cut the power of a virtual machine POWER_COUNT times on ext4, f2fs and vfat (needs user-mode-linux, e2fsprogs, f2fs-tools, dosfstools)
-	THREAD_POWER=$(POWER_COUNT) go test -count 1 -timeout 60m -v -run TestKernel ./internal/survive
+power: ## Cut the power of a virtual machine POWER_COUNT times on ext4, f2fs and vfat, after POWER_PUSHES pushes (needs user-mode-linux, e2fsprogs, f2fs-tools, dosfstools)
+	THREAD_POWER=$(POWER_COUNT) THREAD_POWER_PUSHES=$(POWER_PUSHES) go test -count 1 -timeout 10h -v -run TestKernel ./internal/survive
 
 fuzz: ## Run every fuzz target FUZZ_COUNT times
 	@set -e; for pkg in $$(go list ./...); do \

@@ -3,12 +3,16 @@
 // Guest is the first and only process of the virtual machine that TestKernel
 // (survive/kernel_test.go) cuts the power of. It mounts the disk, and either uses
 // the thread on it until it is killed, and prints what was acknowledged on the
-// console; or it writes the content into the files check and events of the root
-// directory, which belongs to the host. On the host, "guest boot KERNEL ARGS..."
+// console; before that it writes what it has found of the cut before into a file of the
+// root directory, which belongs to the host. It pushes in this process: a start of the program takes a
+// second there. On the host, "guest boot KERNEL ARGS..."
 // starts that machine.
 package main
 
 import (
+	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,15 +23,21 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"thread/engine"
+	"thread/event"
+	"thread/history"
+	"thread/internal/backup"
+	"thread/internal/store/bolt"
+	"thread/internal/store/bolt/journal"
 )
 
 const (
-	thread  = "/thread"
-	disk    = "/mnt"
-	dir     = disk + "/inbox"
-	backups = disk + "/backups"
-	limited = disk + "/limited" // a thread that keeps 200 events by itself
+	thread = "/thread" // the program under test
+	disk   = "/mnt"
 )
+
+var ctx = context.Background()
 
 // TestMain does nothing when go test starts it: only as the first process of a machine,
 // or to start one.
@@ -42,15 +52,21 @@ func TestMain(*testing.M) {
 	err := mount()
 	if err == nil {
 		// The kernel hands down what it does not know of its command line.
+		boot, _ := strconv.Atoi(os.Getenv("BOOT"))
 		switch os.Getenv("WORK") {
-		case "check":
-			err = check()
 		case "make":
 			err = makeThread()
 		case "made":
 			err = made()
-		default:
-			err = use()
+		case "check":
+			err = check(here(boot - 1))
+		case "use":
+			if boot > 0 {
+				err = check(here(boot - 1))
+			}
+			if err == nil {
+				err = use(boot)
+			}
 		}
 	}
 	if err != nil {
@@ -149,174 +165,205 @@ func run(stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// use pushes one by one and in batches, and between them moves a consumer on, writes the
-// database again, backs it up, and has another thread drop events, as fast as it can. A line is printed for every push
-// that returned 0: the ids, and the content that all of its events have.
-func use() error {
-	if _, err := os.Stat(dir + "/events.db"); err != nil {
-		if _, err := run("", "init", dir); err != nil {
-			return err
-		}
-		if _, err := run("", "subscribe", "--thread", dir, "--consumer", "c", "--handler", "true"); err != nil {
-			return err
-		}
-	}
-	if _, err := os.Stat(limited + "/events.db"); err != nil {
-		if _, err := run("", "init", limited); err != nil {
-			return err
-		}
-	}
-	say("READY")
-	boot := os.Getenv("BOOT")
-	for n := 1; ; n++ {
-		content := fmt.Sprintf("boot %s push %d %s", boot, n, strings.Repeat("x", n*37%700))
-		args, stdin := []string{"push", "--thread", dir, "--source", "s", "--type", "t", "--content", content}, ""
-		if n%7 == 0 {
-			args = []string{"push", "--thread", dir, "--batch"}
-			stdin = strings.Repeat(fmt.Sprintf(`{"source":"s","type":"t","content":%q}`+"\n", content), 1+n%40)
-		}
-		ids, err := run(stdin, args...)
-		if err != nil {
-			return err
-		}
-		list := strings.Fields(ids)
-		say("STORED", list[0], list[len(list)-1], content)
-		if n%5 == 0 {
-			if _, err := run("", "ack", "--thread", dir, "--consumer", "c", "--event-id", list[0]); err != nil {
-				return err
-			}
-			say("ACKED", list[0])
-		}
-		if n%60 == 0 {
-			if _, err := run("", "compact", "--thread", dir); err != nil {
-				return err
-			}
-		}
-		if n%10 == 4 {
-			if err := backUp(); err != nil {
-				return err
-			}
-		}
-		if n%6 == 2 {
-			if err := limit(content); err != nil {
-				return err
-			}
-		}
-	}
+// place is what the disk has for ten cuts: the thread, its backups, and a thread with limits.
+type place struct{ thread, backups, limited string }
+
+func here(boot int) place {
+	at := fmt.Sprintf("%s/from%d", disk, boot/10*10)
+	return place{thread: at + "/inbox", backups: at + "/backups", limited: at + "/limited"}
 }
 
-// backUp writes one more backup and tells its name.
-func backUp() error {
-	if _, err := run("", "backup", "--thread", dir, backups, "--keep", "2"); err != nil {
+// user uses a thread until the power is cut. It prints a line for each call that returned.
+type user struct {
+	place
+	t, limits *engine.Thread
+	h         *history.History
+	journal   watched
+}
+
+const (
+	session  = "S"
+	consumer = "c"
+)
+
+// use makes what is missing, and then pushes one by one and in batches, acks, and writes
+// history, as fast as it can. Sometimes it writes the database again, backs it up, or has
+// another thread drop events.
+func use(boot int) error {
+	at := here(boot)
+	if boot%10 == 0 && boot > 0 {
+		if err := os.RemoveAll(filepath.Dir(here(boot - 1).thread)); err != nil {
+			return err
+		}
+	}
+	u := &user{place: at, journal: watched{path: at.thread + "/" + bolt.JournalName}}
+	if err := u.open(); err != nil {
 		return err
 	}
-	newest, err := newestBackup()
-	if err == nil {
-		say("SAVED", filepath.Base(newest))
+	say("READY")
+	for n := 1; ; n++ {
+		content := fmt.Sprintf("boot %d push %d %s", boot, n, strings.Repeat("x", n*37%400))
+		if err := u.folding(func() error { return u.push(n, content) }); err != nil {
+			return err
+		}
+		for _, also := range []struct {
+			every, at int
+			do        func(name, content string) error
+		}{{4, 1, u.message}, {25, 2, u.run}, {150, 149, u.compact}, {120, 50, u.backUp}, {60, 20, u.limit}} {
+			if n%also.every != also.at {
+				continue
+			}
+			if err := also.do(fmt.Sprintf("%d.%d", boot, n), content); err != nil {
+				return err
+			}
+		}
 	}
-	return err
 }
 
-func newestBackup() (string, error) {
-	list, err := filepath.Glob(backups + "/[0-9]*")
-	if err != nil || len(list) == 0 {
-		return "", err
+func (u *user) open() (err error) {
+	kept := engine.WithKeepOpen() // ten times as fast there
+	if u.t, err = engine.OpenOrCreate(u.thread, kept); err != nil {
+		return err
 	}
-	return slices.Max(list), nil
+	if err := u.t.Subscribe(ctx, engine.Subscription{Consumer: consumer, Handler: "true"}); err != nil && !errors.Is(err, engine.ErrSubscriptionExists) {
+		return err
+	}
+	if u.h, err = history.Open(ctx, u.thread, history.WithEngine(kept)); err != nil {
+		return err
+	}
+	if _, err := u.h.StartSession(ctx, history.SessionRow{ID: session}); err != nil && !errors.Is(err, history.ErrExists) {
+		return err
+	}
+	if u.limits, err = engine.OpenOrCreate(u.limited, kept); err != nil {
+		return err
+	}
+	return u.limits.SetLimits(ctx, engine.Limits{MaxEvents: 200})
 }
 
-// limit pushes to the thread that has limits, has them kept, and tells its newest id.
-func limit(content string) error {
-	ids, err := run(strings.Repeat(fmt.Sprintf(`{"source":"s","type":"t","content":%q}`+"\n", content), 60), "push", "--thread", limited, "--batch")
+// folding tells the host when a call folds the journal.
+func (u *user) folding(call func() error) error {
+	folds, err := u.journal.full()
 	if err != nil {
 		return err
 	}
-	if _, err := run("", "retain", "--thread", limited, "--max-events", "200"); err != nil {
+	if !folds {
+		return call()
+	}
+	say("FOLDING")
+	err = call()
+	say("FOLDED")
+	return err
+}
+
+// watched reads along in a journal.
+type watched struct {
+	path string
+	f    *os.File
+	base [16]byte // epoch and salt
+	next uint32   // number of the next record
+	slot int64    // of the next record
+}
+
+// full reports whether the next commit folds the journal.
+func (w *watched) full() (bool, error) {
+	if w.f == nil {
+		f, err := os.Open(w.path)
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		w.f = f
+	}
+	var b [32]byte // see package journal
+	if _, err := w.f.ReadAt(b[:], 0); err != nil {
+		return false, err
+	}
+	if base := [16]byte(b[8:]); base != w.base {
+		w.base, w.next, w.slot = base, 0, 0
+	}
+	for w.slot < journal.Slots {
+		if _, err := w.f.ReadAt(b[:], w.slot*journal.SlotBytes); err != nil {
+			return false, err
+		}
+		if [16]byte(b[8:]) != w.base || binary.BigEndian.Uint32(b[24:]) != w.next {
+			break
+		}
+		w.next++
+		w.slot += (int64(binary.BigEndian.Uint32(b[4:])) + journal.SlotBytes - 1) / journal.SlotBytes
+	}
+	return w.slot >= journal.FoldAt, nil
+}
+
+// push prints the ids, and the content that all of its events have.
+func (u *user) push(n int, content string) error {
+	ds := []event.Draft{{Source: "s", Type: "t", Content: content}}
+	if n%7 == 0 {
+		ds = slices.Repeat(ds, 1+n%20)
+	}
+	es, err := u.t.PushBatch(ctx, ds)
+	if err != nil {
 		return err
 	}
-	list := strings.Fields(ids)
-	say("LIMITED", list[len(list)-1])
+	say("STORED", es[0].ID, es[len(es)-1].ID, content)
+	if n%3 != 0 {
+		return nil
+	}
+	if _, err := u.t.Pop(ctx, consumer, engine.PopQuery{LastAcked: es[0].ID, Limit: 1}); err != nil {
+		return err
+	}
+	say("ACKED", es[0].ID)
 	return nil
 }
 
-// checkBackups requires of each backup that it is whole and has the first of the events, and
-// that a thread can be made of the newest. It tells the name of that.
-func checkBackups(events string) error {
-	list, err := filepath.Glob(backups + "/[0-9]*")
-	if err != nil {
+func (u *user) message(name, content string) error {
+	m := history.MessageRow{ID: name, SessionID: session, Role: "user", Content: fmt.Appendf(nil, "%q", content)}
+	if err := u.h.Put(ctx, &m); err != nil {
 		return err
 	}
-	saved := ""
-	for _, b := range list {
-		if report, err := run("", "check", "--thread", b); err != nil {
-			return fmt.Errorf("%w: %s", err, report)
-		}
-		if saved, err = run("", "peek", "--thread", b, "--last-event-id", "0", "--limit", "1000000"); err != nil {
-			return err
-		}
-		if !strings.HasPrefix(events, saved) {
-			return fmt.Errorf("%s has other events than the thread: %d bytes", b, len(saved))
-		}
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	restored := disk + "/restored"
-	if _, err := run("", "restore", backups, "--to", restored); err != nil {
-		return err
-	}
-	is, err := run("", "peek", "--thread", restored, "--last-event-id", "0", "--limit", "1000000")
-	if err != nil {
-		return err
-	}
-	if is != saved {
-		return fmt.Errorf("restored are %d bytes of events, the backup has %d", len(is), len(saved))
-	}
-	say("BACKUP", filepath.Base(list[len(list)-1]))
-	return os.RemoveAll(restored)
+	say("MESSAGE", name)
+	return nil
 }
 
-func check() error {
-	report, err := run("", "check", "--thread", dir)
+func (u *user) run(name, _ string) error {
+	r, err := u.h.StartRun(ctx, history.RunRow{ID: name, TriggerType: "system"})
 	if err != nil {
-		report += err.Error()
-	}
-	info, err := run("", "info", "--thread", dir, "--json")
-	if err != nil {
-		return fmt.Errorf("%w; check says: %s", err, report)
-	}
-	events, err := run("", "peek", "--thread", dir, "--last-event-id", "0", "--limit", "1000000")
-	if err != nil {
-		return fmt.Errorf("%w; check says: %s", err, report)
-	}
-	if err := checkBackups(events); err != nil {
 		return err
 	}
-	kept := ""
-	if _, err := os.Stat(limited + "/events.db"); err == nil {
-		if report, err := run("", "check", "--thread", limited); err != nil {
-			return fmt.Errorf("%w; check says: %s", err, report)
-		}
-		if kept, err = run("", "peek", "--thread", limited, "--last-event-id", "0", "--limit", "1000000"); err != nil {
-			return err
-		}
+	if _, err := r.Step(ctx, history.StepRow{StepType: "step"}); err != nil {
+		return err
 	}
-	for name, text := range map[string]string{"check": report, "info": info, "events": events, "limited": kept} {
-		f, err := os.Create("/" + name)
-		if err != nil {
-			return err
-		}
-		if _, err := f.WriteString(text); err != nil {
-			return err
-		}
-		if err := f.Sync(); err != nil {
-			return err
-		}
-		f.Close()
+	if err := r.End(ctx, history.End{Status: history.Completed}); err != nil {
+		return err
 	}
-	_, err = run("", "push", "--thread", dir, "--source", "s", "--type", "t", "--content", "after the cut")
+	say("ENDED", name)
+	return nil
+}
+
+func (u *user) compact(string, string) error {
+	_, err := u.t.Compact(ctx)
+	return err
+}
+
+// backUp writes one more backup and tells its name.
+func (u *user) backUp(string, string) error {
+	done, err := backup.Create(ctx, u.thread, u.backups, 2)
 	if err == nil {
-		say("CHECKED")
+		say("SAVED", filepath.Base(done.Dir))
 	}
 	return err
+}
+
+// limit pushes to the thread that has limits, has them kept, and tells its newest id.
+func (u *user) limit(_, content string) error {
+	es, err := u.limits.PushBatch(ctx, slices.Repeat([]event.Draft{{Source: "s", Type: "t", Content: content}}, 60))
+	if err != nil {
+		return err
+	}
+	if _, err := u.limits.Retain(ctx); err != nil {
+		return err
+	}
+	say("LIMITED", es[len(es)-1].ID)
+	return nil
 }

@@ -38,8 +38,8 @@ const (
 	sectorBytes = 512
 	// MaxChanges is the length of the changes up to which they are journalled.
 	MaxChanges = 64<<10 - headerBytes
-	// foldAt is the number of slots in use from which on a commit goes to events.db.
-	foldAt = 64
+	// FoldAt is the number of slots in use from which on a commit goes to events.db.
+	FoldAt = 64
 )
 
 var (
@@ -251,7 +251,7 @@ func Sound(f *os.File, apply func(changes []byte)) {
 // Room reports whether changes of that length are to be appended. Otherwise they go to
 // events.db.
 func (j *File) Room(n int) bool {
-	return n <= MaxChanges && j.slot < foldAt && j.slot+slotsOf(n+headerBytes) <= Slots
+	return n <= MaxChanges && j.slot < FoldAt && j.slot+slotsOf(n+headerBytes) <= Slots
 }
 
 // Append writes a record and syncs it. When it fails, the outcome is unknown if written.
