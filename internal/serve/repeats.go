@@ -46,7 +46,7 @@ func (r *repeats) say(level slog.Level, msg string, args ...any) {
 }
 
 // sum logs the counts of the lines that are older than age, and forgets those that
-// was not redelivered.
+// did not happen again.
 func (r *repeats) sum(age time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
