@@ -18,7 +18,7 @@ func TestUIReference(t *testing.T) {
 	_, body := br.page("/api")
 	for _, route := range api.Routes() {
 		method, path, _ := strings.Cut(route, " ")
-		if !strings.Contains(body, "<b>"+method+`</b><code class="cut" title="`+path+`"`) {
+		if !strings.Contains(body, `<b class="w-num">`+method+`</b><code class="cut" title="`+path+`"`) {
 			t.Errorf("%s is missing", route)
 		}
 	}
