@@ -166,19 +166,9 @@ func newRetainJSON(s *engine.LimitsState, done engine.Compaction) retainJSON {
 	return retainJSON{l, done.Dropped}
 }
 
-// keepLimits is for a push that no other process does it for: what can be done at once.
+// keepLimits is for a push that no other process does it for. A slow disk needs a second.
 func keepLimits(ctx context.Context, t *engine.Thread) {
-	limit := keepLimitsTime
-	if t.URL() != "" {
-		limit = keepLimitsFar
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_ = dispatch.Retain(ctx, t) // the next push tries again
+	_ = dispatch.Retain(ctx, t) // a later push tries again
 }
-
-// A server may be far, and there is no process to do it in the background.
-const (
-	keepLimitsTime = 100 * time.Millisecond
-	keepLimitsFar  = 2 * time.Second
-)
