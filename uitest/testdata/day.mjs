@@ -18,7 +18,7 @@ const connect = async (name) => {
 const asker = await connect("asker");
 const worker = await connect("worker");
 const { tools } = await worker.client.listTools();
-assert.equal(tools.length, 15);
+assert.equal(tools.length, 16);
 for (const tool of tools) assert.equal(typeof tool.annotations.openWorldHint, "boolean", tool.name);
 
 // Somebody asks; the worker finds what waits, takes it, reads, answers and records that.
