@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -263,4 +264,16 @@ func TestOldQueue(t *testing.T) {
 		ok(t, r.End(ctx, End{Status: Completed}))
 	}
 	rebuilt(t, h)
+}
+
+// TestUptime: on Linux a limit counts by a clock that no one sets.
+func TestUptime(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
+	}
+	boot, up := uptime()
+	again, later := uptime()
+	if boot == "" || up <= 0 || again != boot || later < up {
+		t.Errorf("boot %q for %v, then %q for %v", boot, up, again, later)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
@@ -488,6 +489,24 @@ func TestEventDuringLook(t *testing.T) {
 			if a := answered(t, h, "r"); a.Result != Happened {
 				t.Errorf("park %v, at look %d: %+v", park, at, a)
 			}
+		}
+	}
+}
+
+// TestWaitValid: a wait that could not end, or has no name, is refused before anything is stored.
+func TestWaitValid(t *testing.T) {
+	long := strings.Repeat("x", MaxAnswer+1)
+	for _, w := range []Wait{
+		{Key: "k", For: "weather"}, {For: ForApproval}, {Key: "k", For: ForTime}, {Key: "k", For: ForRun}, {Key: "k", For: ForRun, Run: "r"},
+		{Key: "k", For: ForApproval, Ask: long}, {Key: "k", For: ForEvent, Filter: long},
+	} {
+		if err := w.valid("r"); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s %s: %v", w.For, w.Key, err)
+		}
+	}
+	for _, w := range []Wait{{Key: "k", For: ForApproval, Ask: long[1:]}, {Key: "k", For: ForRun, Run: "s"}} {
+		if err := w.valid("r"); err != nil {
+			t.Errorf("%s: %v", w.For, err)
 		}
 	}
 }
