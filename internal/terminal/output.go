@@ -1,3 +1,5 @@
+// Package terminal writes what a command prints: text, lines of JSON, tables and bars, as wide as
+// the terminal is, or for a pipe.
 package terminal
 
 import (
