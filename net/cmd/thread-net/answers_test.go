@@ -26,7 +26,7 @@ type answer struct {
 	out, errors string
 }
 
-var changing = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\b(?:run_|evt_)[0-9a-z]{20,}`)
+var changing = regexp.MustCompile(`\b\d+(?:ms|s|m) old\b|\d{4}-\d\d-\d\dT[\d:.]+Z|\b(?:run_|evt_)[0-9a-z]{20,}`)
 
 // answerAt runs a command on the thread at an address, which is @T in args. input is sent line by
 // line to a program that answers each line that has an id.
