@@ -86,13 +86,18 @@ func explainParallel(ctx context.Context, t *engine.Thread, d *engine.Due, id in
 	if err != nil {
 		return Answer{}, false, err
 	}
+	running := Answer{PlaceRunning, "It matches and is in flight: a delivery of it has begun or is about to. thread consume stores its result."}
 	switch {
 	case s.Settled:
 		return Answer{PlaceAcked, fmt.Sprintf("It matches and is settled, out of order: event %d before it is not yet, so that last_acked_id is %d.", d.First, d.Progress.LastAcked)}, true, nil
-	case s.Out && (state.Running || holderOf(ctx, t, d.Consumer) != ""):
-		return Answer{PlaceRunning, "It matches and is in flight: a delivery of it has begun or is about to. thread consume stores its result."}, true, nil
+	case s.Out && state.Running:
+		return running, true, nil
 	case s.Out:
-		return Answer{PlacePending, "It matches and was out when its consume ended without a result; the next one delivers it again. " + explainIdle(ctx, t, d.Consumer)}, true, nil
+		idle := explainIdle(ctx, t, d.Consumer)
+		if idle.Place == PlaceRunning {
+			return running, true, nil
+		}
+		return Answer{PlacePending, "It matches and was out when its consume ended without a result; the next one delivers it again. " + idle.Text}, true, nil
 	case s.Attempts > 0 && !s.NextAt.IsZero():
 		return Answer{PlaceRetrying, fmt.Sprintf("It matches and has failed, %s counted, the last time with %s; it is not tried again before %s. It holds up those after it with the same key only.",
 			times(int(s.Attempts)), s.LastError, event.FormatTime(s.NextAt))}, true, nil
@@ -244,23 +249,27 @@ func explainPending(ctx context.Context, t *engine.Thread, d engine.Due, before 
 	case s.Interrupted:
 		text += "The handler's supervisor was killed, and no process has taken over yet. " + again
 	default:
-		if holderOf(ctx, t, d.Consumer) != "" {
-			a.Place = PlaceRunning
-		}
-		text += explainIdle(ctx, t, d.Consumer)
+		idle := explainIdle(ctx, t, d.Consumer)
+		a.Place, text = idle.Place, text+idle.Text
 	}
 	a.Text = text
 	return a, nil
 }
 
-// explainIdle says who will start a handler of the thread that does not run: what
-// can be seen of it, no guesses.
-func explainIdle(ctx context.Context, t *engine.Thread, consumer string) string {
+// explainIdle says who will start a handler of the thread that does not run here: what
+// can be seen of it, no guesses. It is running where a process on another host works for
+// the consumer.
+func explainIdle(ctx context.Context, t *engine.Thread, consumer string) Answer {
+	if b, ok := t.Store().(store.Board); ok {
+		return explainHosts(ctx, b, consumer)
+	}
+	return Answer{PlacePending, explainDirectory(t)}
+}
+
+func explainDirectory(t *engine.Thread) string {
 	r := newDispatcher(t, Options{})
 	var foreign *OwnerError
 	switch {
-	case t.URL() != "":
-		return explainHosts(ctx, t, consumer)
 	case errors.As(Own(t.Dir()), &foreign):
 		return fmt.Sprintf("No handler runs for it: %v, whose pushes and dispatches start them.", foreign)
 	case r.ping(pingLook, ""):
@@ -274,31 +283,21 @@ func explainIdle(ctx context.Context, t *engine.Thread, consumer string) string 
 	return "No handler runs for it. Unless it was pushed a moment ago, no process is about to start one, as with THREAD_DISPATCH=none; thread dispatch does."
 }
 
-// holderOf names the process that works for a consumer of a thread on a server, "" for none.
-func holderOf(ctx context.Context, t *engine.Thread, consumer string) string {
-	b, ok := t.Store().(store.Board)
-	if !ok {
-		return ""
-	}
-	holder, _ := b.Holder(ctx, consumer) // the next read returns the error
-	return holder
-}
-
 // explainHosts is explainIdle for a thread on a server.
-func explainHosts(ctx context.Context, t *engine.Thread, consumer string) string {
-	if holder := holderOf(ctx, t, consumer); holder != "" {
-		return holder + " works for the consumer, and delivers it."
+func explainHosts(ctx context.Context, b store.Board, consumer string) Answer {
+	if holder, _ := b.Holder(ctx, consumer); holder != "" { // the next read returns the error
+		return Answer{PlaceRunning, holder + " works for the consumer, and delivers it."}
 	}
-	hosts, err := store.Hosts(ctx, t.Store().(store.Board))
+	hosts, err := store.Hosts(ctx, b)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("The processes that serve the thread cannot be listed: %v.", err)
+		return Answer{PlacePending, fmt.Sprintf("The processes that serve the thread cannot be listed: %v.", err)}
 	case len(hosts) == 0:
-		return "No process works for the consumer: start thread serve, or thread consume for it, on any host."
+		return Answer{PlacePending, "No process works for the consumer: start thread serve, or thread consume for it, on any host."}
 	case len(hosts) == 1:
-		return "thread serve runs, and starts the handler when its lane has room."
+		return Answer{PlacePending, "thread serve runs, and starts the handler when its lane has room."}
 	}
-	return fmt.Sprintf("thread serve runs on %d hosts, and one of them starts the handler when its lane has room.", len(hosts))
+	return Answer{PlacePending, fmt.Sprintf("thread serve runs on %d hosts, and one of them starts the handler when its lane has room.", len(hosts))}
 }
 
 // countEngaged counts the consumers that have a supervisor.
