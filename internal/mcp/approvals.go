@@ -54,7 +54,7 @@ func (h *tools) approvals(ctx context.Context, t *engine.Thread, _ *approvalsIn)
 type runsIn struct {
 	ofThread
 	Status string `json:"status,omitempty" jsonschema:"queued, waiting, running, completed, failed, timed_out or cancelled; without it, all"`
-	Last   int64  `json:"last,omitempty" jsonschema:"how many of the newest (default 20, up to 100)"`
+	newest
 }
 
 // Runs is what runs answers.
@@ -75,11 +75,8 @@ type RunState struct {
 var statuses = []string{history.Queued, history.Waiting, history.Running, history.Completed, history.Failed, history.TimedOut, history.Cancelled}
 
 func (h *tools) listRuns(ctx context.Context, t *engine.Thread, in *runsIn) (out Runs, err error) {
-	if in.Last == 0 {
-		in.Last = defaultEvents
-	}
-	if in.Last < 1 || in.Last > maxEvents {
-		return out, refuse("last is not from 1 to %d", maxEvents)
+	if err := in.check(); err != nil {
+		return out, err
 	}
 	if in.Status != "" && !slices.Contains(statuses, in.Status) {
 		return out, refuse("status is not %s", strings.Join(statuses, ", "))

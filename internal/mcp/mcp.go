@@ -301,6 +301,21 @@ type limits struct {
 	Content int   `json:"content_bytes,omitempty" jsonschema:"how much of each content, in bytes (default 16384, up to 1048576)"`
 }
 
+// newest is how many of the newest a tool is asked for.
+type newest struct {
+	Last int64 `json:"last,omitempty" jsonschema:"how many of the newest (default 20, up to 100)"`
+}
+
+func (n *newest) check() error {
+	if n.Last == 0 {
+		n.Last = defaultEvents
+	}
+	if n.Last < 1 || n.Last > maxEvents {
+		return refuse("last is not from 1 to %d", maxEvents)
+	}
+	return nil
+}
+
 func (l *limits) check(events int64) error {
 	if l.Limit == 0 {
 		l.Limit = events

@@ -83,7 +83,7 @@ type ofRun struct {
 type messagesIn struct {
 	ofThread
 	Session string `json:"session"`
-	Last    int64  `json:"last,omitempty" jsonschema:"how many of the newest (default 20, up to 100)"`
+	newest
 }
 
 // Message is a message of a session.
@@ -101,11 +101,8 @@ type Messages struct {
 }
 
 func (h *tools) messages(ctx context.Context, t *engine.Thread, in *messagesIn) (out Messages, err error) {
-	if in.Last == 0 {
-		in.Last = defaultEvents
-	}
-	if in.Last < 1 || in.Last > maxEvents {
-		return out, refuse("last is not from 1 to %d", maxEvents)
+	if err := in.check(); err != nil {
+		return out, err
 	}
 	out.Messages = []Message{}
 	err = h.recorded(ctx, t, func(r *history.History) error {
@@ -331,7 +328,7 @@ func (h *tools) resource(ctx context.Context, q *sdk.ReadResourceRequest) (*sdk.
 	var data any
 	switch id, _ := strconv.ParseInt(parts[2], 10, 64); {
 	case parts[1] == "sessions":
-		data, err = h.messages(ctx, t, &messagesIn{Session: parts[2], Last: maxEvents})
+		data, err = h.messages(ctx, t, &messagesIn{Session: parts[2], newest: newest{maxEvents}})
 	case id > 0:
 		var found Events
 		found, err = h.peek(ctx, t, &peekIn{Filter: fmt.Sprintf("id = %d", id), limits: limits{Content: maxContent}})
