@@ -44,8 +44,8 @@ func (s *salvage) trees(w *disk.TreeWalk) error {
 		case string(disk.KeyJournal):
 			record = e.Value
 		case string(disk.KeyLines):
-			if start, err := disk.DecodeLogStart(e.Value); newest && err == nil {
-				s.linesOff = start.Off()
+			if newest {
+				s.addLines(e)
 			}
 		}
 	}
@@ -96,43 +96,6 @@ func (s *salvage) trees(w *disk.TreeWalk) error {
 		}
 	}
 	return nil
-}
-
-// journalAlone takes what the journal has of a database that is lost. Zeros stand for the
-// bytes that a record kept of a value in events.db: the sum of that value does not fit.
-func (s *salvage) journalAlone() {
-	var j bolt.Journal
-	defer j.Close()
-	all := byName(j.Alone(s.src))
-	if len(all) == 0 {
-		return
-	}
-	s.problem("%s is lost: saved is what %s has by itself", bolt.DatabaseName, bolt.JournalName)
-	s.kind, s.badMetas = fromDatabase, true
-	for _, of := range []struct {
-		name []byte
-		fn   func(e *disk.Element)
-	}{{disk.BucketMeta, s.addState}, {disk.BucketSeriesByID, s.addSeries}, {disk.BucketColumns, s.addColumn}, {disk.BucketEvents, s.addEvent},
-		{[]byte(store.Pieces), s.addPiece}, {disk.BucketSubscriptions, s.addSubscription}, {disk.BucketProgress, s.addProgress}} {
-		all.merge(string(of.name), nil, func(e *disk.Element) {
-			s.see(string(of.name), e)
-			of.fn(e)
-		}).rest()
-	}
-}
-
-// addState takes the state and the setting of the lines from a journal alone.
-func (s *salvage) addState(e *disk.Element) {
-	switch string(e.Key) {
-	case string(disk.KeyState):
-		if state, err := disk.DecodeState(e.Value); err == nil {
-			s.st, s.stateOf = &state, s.kind
-		}
-	case string(disk.KeyLines):
-		if start, err := disk.DecodeLogStart(e.Value); err == nil {
-			s.linesOff = start.Off()
-		}
-	}
 }
 
 // merged calls fn for the entries of a bucket, with what the journal changes in them.
