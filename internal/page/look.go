@@ -9,6 +9,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/address"
+	"thread/internal/dispatch"
 	"thread/internal/jsonform"
 )
 
@@ -191,4 +192,63 @@ func (s *summaries) keepDear(t Thread) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tell(&s.news)
+}
+
+// countQuickly counts what is quick to count; what is not keeps its last count.
+func (s *summaries) countQuickly(dir string, t *engine.Thread) {
+	begin := time.Now()
+	limit := quickTime
+	if s.alone && address.IsURL(dir) { // no second count follows, and the server may be far
+		limit = dearTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	s.update(dir, func(k *summary) { k.owed = false })
+	of := slices.Clone(s.peek(dir).of)
+	countIn(ctx, t, of)
+	s.update(dir, func(k *summary) {
+		k.setCounts(of)
+		k.late, k.lateAt = ctx.Err() != nil, time.Now().Add(dearPause*time.Since(begin))
+	})
+}
+
+// countIn counts for consumers, and keeps the last counts of those that take too long.
+func countIn(ctx context.Context, t *engine.Thread, of []jsonform.ConsumerState) {
+	names := make([]string, len(of))
+	for i := range names {
+		names[i] = of[i].Consumer
+	}
+	now := time.Now()
+	for i, b := range t.Backlogs(ctx, names) {
+		c := &of[i]
+		switch c.PendingErr = b.Err; {
+		case c.FilterErr != nil:
+			c.PendingErr = c.FilterErr
+		case b.Err == nil:
+			c.Pending, c.Oldest, c.CountedAt = b.Count, b.Oldest, now
+		case !b.At.IsZero():
+			c.Pending, c.Oldest, c.CountedAt = b.Count, b.Oldest, b.At
+		}
+	}
+}
+
+// withHandlers adds what changes without a write. Others may have the same slice.
+func withHandlers(t *engine.Thread, of []jsonform.ConsumerState) []jsonform.ConsumerState {
+	of = slices.Clone(of)
+	for i := range of {
+		c := &of[i]
+		c.Handler, _ = dispatch.Status(t, c.Consumer) // without it: as not running
+		if c.LastOutput = ""; c.Handler.Failures > 0 || c.Handler.Stalled {
+			c.LastOutput = lastLine(dispatch.OutputPath(t.Dir(), c.Consumer))
+		}
+	}
+	return of
+}
+
+// newest returns when the newest event was made.
+func newest(ctx context.Context, t *engine.Thread, id int64) (at string, err error) {
+	for e, err := range t.Events(ctx, engine.Query{After: max(0, id-1), Limit: 1, Reverse: true}) {
+		return e.CreatedAt, err
+	}
+	return "", nil
 }
