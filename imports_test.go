@@ -76,7 +76,7 @@ var permitted = map[string]string{
 	"thread/worker":   "thread/engine thread/event thread/internal/watch",
 	"thread/outbox":   "thread/engine thread/event thread/filter thread/internal/command thread/internal/duration thread/internal/pipe thread/internal/similar thread/lock",
 
-	"thread/internal/historymirror":            "thread/event thread/history thread/internal/watch",
+	"thread/internal/historymirror":            "thread/engine thread/event thread/history thread/internal/address",
 	"thread/internal/historymirror/mirrortest": "thread/engine thread/history thread/internal/historymirror pgregory.net/rapid", // tests only
 
 	"thread/internal/systemd": "github.com/coreos/go-systemd/v22/daemon",

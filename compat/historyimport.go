@@ -186,30 +186,12 @@ func (i *historyImport) write(ctx context.Context, h *history.History, progress 
 		if len(batch) == 0 {
 			return nil
 		}
-		var imported, already int64
-		err := h.Update(ctx, func(tx *history.Tx) error {
-			imported, already = 0, 0
-			for _, row := range batch {
-				ok, err := tx.Get(history.NewRow(row.Entity()), history.IDOf(row))
-				switch {
-				case err != nil:
-					return err
-				case ok:
-					already++
-					continue
-				}
-				if err := tx.Put(row); err != nil {
-					return fmt.Errorf("%s %q: %w", row.Entity(), history.IDOf(row), err)
-				}
-				imported++
-			}
-			return nil
-		})
+		imported, err := h.PutNew(ctx, batch)
 		if err != nil {
 			return err
 		}
 		i.report.Imported += imported
-		i.report.Already += already
+		i.report.Already += int64(len(batch)) - imported
 		if batch = batch[:0]; progress != nil {
 			progress(i.report.Imported+i.report.Already, i.rows)
 		}

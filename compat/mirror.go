@@ -42,7 +42,7 @@ var errMoved = errors.New("another process writes to the mirror")
 type Mirror struct {
 	mirrorFile
 	t   *engine.Thread
-	dir string // of the thread, without links
+	dir string // of the thread, without links, or its URL
 	now func() time.Time
 }
 
@@ -62,9 +62,11 @@ func OpenMirror(ctx context.Context, t *engine.Thread, path string) (*Mirror, er
 	if err := target.Outside(path); err != nil {
 		return nil, err
 	}
-	dir, err := filepath.EvalSymlinks(t.Dir())
-	if err != nil {
-		return nil, err
+	dir := t.URL()
+	if dir == "" {
+		if dir, err = filepath.EvalSymlinks(t.Dir()); err != nil {
+			return nil, err
+		}
 	}
 	m := &Mirror{mirrorFile: mirrorFile{path: path}, t: t, dir: dir, now: time.Now}
 	why, err := m.open(ctx)

@@ -169,12 +169,16 @@ func (h *History) belongs(ctx context.Context, c *Change, workspace string, know
 	if c.Entity == Workspace {
 		return c.EntityID == workspace, nil
 	}
-	err = h.View(ctx, func(tx *Tx) error {
+	key, err := c.owner()
+	if err != nil {
+		return false, err
+	}
+	err = h.View(h.wants(ctx, key), func(tx *Tx) error {
 		var own WorkspaceRow
 		if _, _, err := tx.read(&own, rowKey(Workspace, "")); err != nil {
 			return err
 		}
-		of, err := (&owners{tx: tx, own: own.ID, known: known}).change(c)
+		of, err := tx.ownerOf(key, own.ID, known)
 		is = of == workspace
 		return err
 	})

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -254,4 +255,36 @@ func Belongs(r Row, run, id string) error {
 	*of = run
 	orElse(idOf(r), id)
 	return nil
+}
+
+// PutNew stores the rows whose ids are not there yet, in their order and in one
+// transaction, and returns how many they are. The errors are the errors of [History.Update] and
+// [Tx.Put].
+func (h *History) PutNew(ctx context.Context, rows []Row) (stored int64, err error) {
+	var named [][]byte
+	for _, r := range rows {
+		named = append(named, keyOf(r), rowKey(RunEntity, runOf(r)))
+		switch r := r.(type) {
+		case *MessageRow:
+			named = append(named, rowKey(Session, r.SessionID), rowKey(RunEntity, r.RunID))
+		case *RunRow:
+			named = append(named, rowKey(Session, r.SessionID), rowKey(RunEntity, r.ParentRunID))
+		case *ToolCallRow:
+			named = append(named, rowKey(RunStep, r.StepID))
+		}
+	}
+	err = h.Update(h.wants(ctx, named...), func(tx *Tx) error {
+		stored = 0
+		for _, r := range rows {
+			if _, there := tx.versionOf(keyOf(r)); there {
+				continue
+			}
+			if err := tx.Put(r); err != nil {
+				return fmt.Errorf("%s %q: %w", r.Entity(), IDOf(r), err)
+			}
+			stored++
+		}
+		return nil
+	})
+	return stored, err
 }

@@ -6,14 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"thread/engine"
 	"thread/event"
 	"thread/history"
-	"thread/internal/watch"
+	"thread/internal/address"
 )
 
 // A batch has this many history events, or fewer when they are long.
@@ -51,7 +51,7 @@ type Mirror struct {
 	db         Database
 	tables     []Table
 	h          *history.History
-	dir        string // of the thread, without links
+	dir        string // of the thread, without links, or its URL
 	workspaces []string
 	now        func() time.Time
 	fresh      bool // nothing was synced yet by this handle
@@ -60,16 +60,19 @@ type Mirror struct {
 // New returns a mirror of h, of the workspaces with these ids, or of all for nil. Workspaces of
 // the kind chat never are in it.
 func New(h *history.History, db Database, tables []Table, workspaces []string) (*Mirror, error) {
-	dir, err := filepath.EvalSymlinks(filepath.Dir(h.Dir()))
-	if err != nil {
-		return nil, err
+	dir := address.HistoryOf(h.Dir())
+	if dir == "" {
+		var err error
+		if dir, err = filepath.EvalSymlinks(filepath.Dir(h.Dir())); err != nil {
+			return nil, err
+		}
 	}
 	workspaces = slices.Clone(workspaces)
 	slices.Sort(workspaces)
 	return &Mirror{Page: batchEvents, db: db, tables: tables, h: h, dir: dir, workspaces: workspaces, now: time.Now, fresh: true}, nil
 }
 
-// Dir is the thread whose history it is, without links.
+// Dir is the thread whose history it is: a directory without links, or a URL.
 func (m *Mirror) Dir() string { return m.dir }
 
 // Sync copies what is new, in batches, each with the id that it reached, so that it goes
@@ -104,7 +107,6 @@ type Batch struct {
 	of   scope
 	anew bool // all rows go first
 	at   string
-	next history.Page // the empty one that comes after page
 }
 
 // ErrNotMirror is returned for what is not a mirror of that history.
@@ -149,8 +151,7 @@ func (m *Mirror) Next(ctx context.Context) (*Batch, error) {
 		return nil, nil
 	}
 	b.anew = torn || s.last == 0
-	b.next, err = m.h.Page(ctx, b.page.Last, 0, 0)
-	return b, err
+	return b, nil
 }
 
 // Write writes a batch, and returns ErrMoved when another process has changed the mirror
@@ -233,7 +234,7 @@ func (m *Mirror) Statements(b *Batch) (list []Statement, err error) {
 	}
 	do(`UPDATE mirror_state SET last_event_id = ?, last_synced_at = ?, status = ?, error_message = NULL`, p.Last, b.at, status)
 	do(`UPDATE thread_mirror SET thread = ?, workspace_id = ?, workspaces = ?, last_event_id = ?, witness = ?,
-  states = (SELECT count(*) FROM mirror_state)`, fit(Text, m.dir), p.Own, b.of.String(), p.Last, witnessOf(&b.next))
+  states = (SELECT count(*) FROM mirror_state)`, fit(Text, m.dir), p.Own, b.of.String(), p.Last, witnessOf(p.End))
 	return list, nil
 }
 
@@ -267,17 +268,21 @@ const (
 // ctx ends; it then returns nil. After each round it calls synced with what sync returned,
 // and continues if synced returns nil.
 func (m *Mirror) Follow(ctx context.Context, sync func(context.Context) (int64, error), synced func(n int64, err error) error) error {
-	if _, err := os.Stat(m.h.Dir()); errors.Is(err, os.ErrNotExist) { // make it, to watch it
-		if err := m.h.Update(ctx, func(*history.Tx) error { return nil }); err != nil {
-			return err
+	t, err := m.h.Thread()
+	if err == nil && t == nil { // make it, to watch it
+		if err = m.h.Update(ctx, func(*history.Tx) error { return nil }); err == nil {
+			t, err = m.h.Thread()
 		}
 	}
-	return Follow(ctx, m.h.Dir(), sync, synced)
+	if err != nil {
+		return err
+	}
+	return Follow(ctx, t, sync, synced)
 }
 
-// Follow is Follow of any mirror of what is in dir.
-func Follow(ctx context.Context, dir string, sync func(context.Context) (int64, error), synced func(n int64, err error) error) error {
-	w, err := watch.New(dir)
+// Follow is Follow of any mirror of what is in t.
+func Follow(ctx context.Context, t *engine.Thread, sync func(context.Context) (int64, error), synced func(n int64, err error) error) error {
+	w, err := t.Watch()
 	if err != nil {
 		return err
 	}

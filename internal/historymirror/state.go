@@ -98,11 +98,11 @@ func (s *scope) listed(p *history.Page) (ids []string) {
 	return ids
 }
 
-func witnessOf(p *history.Page) string {
-	if p.At == "" {
+func witnessOf(event string) string {
+	if event == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(p.At))
+	sum := sha256.Sum256([]byte(event))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -114,5 +114,5 @@ func (s *State) torn(p *history.Page, of *scope) bool {
 	case s.last > p.Head || s.last < p.Head && (p.Oldest == 0 || p.Oldest > s.last+1):
 		return true
 	}
-	return s.noted == s.last && p.At != "" && s.witness != witnessOf(p)
+	return s.noted == s.last && p.At != "" && s.witness != witnessOf(p.At)
 }

@@ -239,8 +239,9 @@ func (d *countedDriver) trips() (sum int64) {
 	return sum
 }
 
-// TestHistoryTrips bounds how often a start of a run and a message wait for the server.
-func TestHistoryTrips(t *testing.T) {
+// countedHistory opens a history whose round trips are counted.
+func countedHistory(t *testing.T) (*history.History, *countedDriver) {
+	t.Helper()
 	a := newSchema(t)
 	if err := Init(context.Background(), a); err != nil {
 		t.Fatal(err)
@@ -248,12 +249,56 @@ func TestHistoryTrips(t *testing.T) {
 	d := &countedDriver{t: t}
 	address.SetDriver(d)
 	t.Cleanup(func() { address.SetDriver(nil) })
-	ctx := context.Background()
-	h, err := history.Open(ctx, a.URL)
+	h, err := history.Open(context.Background(), a.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	t.Cleanup(func() { _ = h.Close() })
+	return h, d
+}
+
+// TestMirrorTrips: a mirror and an import wait for the server as often for many rows as for few.
+func TestMirrorTrips(t *testing.T) {
+	ctx := context.Background()
+	h, d := countedHistory(t)
+	const sessions, messages = 100, 200
+	var rows []history.Row
+	for i := range sessions {
+		rows = append(rows, &history.SessionRow{ID: fmt.Sprint("S", i)})
+	}
+	if n, err := h.PutNew(ctx, rows); err != nil || n != sessions {
+		t.Fatal(n, err)
+	}
+	rows = nil
+	for i := range messages {
+		rows = append(rows, &history.MessageRow{ID: fmt.Sprint("m", i), SessionID: fmt.Sprint("S", i%2), Role: "user", Content: []byte(`"hello"`)})
+	}
+	for _, c := range []struct {
+		name string
+		do   func() (int, error)
+		want int
+		most int64
+	}{
+		{"an import", func() (int, error) { n, err := h.PutNew(ctx, rows); return int(n), err }, messages, 5}, // and two series
+		{"an import again", func() (int, error) { n, err := h.PutNew(ctx, rows); return int(n), err }, 0, 2},
+		{"a page", func() (int, error) { p, err := h.Page(ctx, 0, 500, 1<<20); return len(p.Changes), err }, 1 + sessions + messages, 12},
+	} {
+		before := d.trips()
+		if n, err := c.do(); err != nil || n != c.want {
+			t.Fatalf("%s: %d, %v", c.name, n, err)
+		}
+		if trips := d.trips() - before; trips > c.most {
+			t.Errorf("%s: %d round trips, want at most %d", c.name, trips, c.most)
+		} else {
+			t.Logf("%s: %d", c.name, trips)
+		}
+	}
+}
+
+// TestHistoryTrips bounds how often a start of a run and a message wait for the server.
+func TestHistoryTrips(t *testing.T) {
+	ctx := context.Background()
+	h, d := countedHistory(t)
 	if _, err := h.StartSession(ctx, history.SessionRow{ID: "S"}); err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (c *historyAuditCmd) ask(ctx context.Context, a *cli.App, dir cli.Text, que
 		}
 		for _, q := range questions {
 			answers := h.Audit(ctx, q, since)
-			if q == "mirror" && !cli.IsURL(a.Dir) {
+			if q == "mirror" {
 				answers = both(answers, mirrorPositions(ctx, a.Dir))
 			}
 			for rec, err := range answers {
@@ -145,11 +145,15 @@ func both(a, b iter.Seq2[history.Record, error]) iter.Seq2[history.Record, error
 	}
 }
 
-// mirrorPositions gives how far the mirrors of the thread's workspaces are, which the program
-// with SQLite reads. Without it, or without a mirror, there are none.
+// mirrorPositions gives how far the mirrors of the thread's workspaces are, which a program
+// with SQLite reads. Without it, or without a mirror on this host, there are none.
 func mirrorPositions(ctx context.Context, dir string) iter.Seq2[history.Record, error] {
 	return func(yield func(history.Record, error) bool) {
-		out, err := cli.ProgramOutput(ctx, "thread-sqlite", "history", "mirror", "--state", "--json", "--thread", dir)
+		program := "thread-sqlite"
+		if cli.IsURL(dir) {
+			program = "thread-net"
+		}
+		out, err := cli.ProgramOutput(ctx, program, "history", "mirror", "--state", "--json", "--thread", dir)
 		if err != nil {
 			return
 		}

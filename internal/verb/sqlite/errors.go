@@ -11,8 +11,8 @@ import (
 	"thread/internal/cli"
 )
 
-// errorWords are the lines of the table of error words for package compat.
-func errorWords(a *cli.App) []cli.Rule {
+// ErrorWords are the lines of the table of error words for package compat.
+func ErrorWords(a *cli.App) []cli.Rule {
 	notSQLite := a.Target + " is not a SQLite thread directory"
 	if _, err := os.Lstat(a.Target); errors.Is(err, fs.ErrNotExist) {
 		notSQLite = "there is no " + a.Target

@@ -37,7 +37,7 @@ thread export --thread ./inbox --format csv --to inbox.csv
 thread export --thread ./inbox --format jsonl | gzip >inbox.jsonl.gz`,
 	Grammar: func() cli.Command { return new(exportCmd) },
 	Server:  true,
-	Errors:  errorWords,
+	Errors:  ErrorWords,
 }
 
 // NamesThread is for package cli.

@@ -12,15 +12,15 @@ import (
 )
 
 type historyImportCmd struct {
-	Thread cli.Text     `placeholder:"DIR" help:"The thread directory; by default THREAD_DIR, or the one that the working directory is in."`
-	Source cli.Text     `arg:"" name:"file" help:"A history.db of OpenHarness."`
-	OnBad  cli.Text     `name:"on-bad-row" placeholder:"fail|skip" help:"What to do about rows that have no place in a history (default fail: import nothing)."`
-	Help   cli.HelpFlag `short:"h" help:"Show this help."`
+	cli.ThreadFlags
+	Source cli.Text `arg:"" name:"file" help:"A history.db of OpenHarness."`
+	OnBad  cli.Text `name:"on-bad-row" placeholder:"fail|skip" help:"What to do about rows that have no place in a history (default fail: import nothing)."`
 	cli.JSONFlag
 }
 
-var historyImportVerb = &cli.Verb{
-	Name: "history import", Args: "<file>",
+// HistoryImport is history import. Programs that link a server have it also.
+var HistoryImport = &cli.Verb{
+	Name: "history import", Args: "<file>", Server: true,
 	Summary: "Take over the rows of a history.db",
 	Details: `Takes sessions, messages, runs and what hangs on them, with their ids and times, from
 a history.db of OpenHarness: one with a column for each field, or one with rows as
@@ -30,7 +30,7 @@ interrupted is run again.`,
 	Exits:    "0 taken over\n1 rows that have no place in a history",
 	Examples: `thread history import --thread ./inbox .openharness/data/history.db`,
 	Grammar:  func() cli.Command { return new(historyImportCmd) },
-	Errors:   errorWords,
+	Errors:   ErrorWords,
 }
 
 func (c *historyImportCmd) Run(ctx context.Context, a *cli.App) error {
@@ -39,9 +39,6 @@ func (c *historyImportCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	o := compat.HistoryImportOptions{SkipBadRows: skip}
-	if err := cli.UseDefaultDir(&c.Thread); err != nil {
-		return err
-	}
 	if err := a.SetDir("--thread", c.Thread.Value); err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ import (
 // mirrorPlace is where a workspace has its mirror, below its root.
 var mirrorPlace = filepath.Join(".openharness", "data", "history.db")
 
-type historyMirrorCmd struct {
+// HistoryMirror is history mirror for files of SQLite. Programs that link a server have it also.
+type HistoryMirror struct {
 	mirror.Command
 	State bool `help:"Copy nothing; print how far each SQLite copy is, and what went wrong."`
 }
@@ -28,13 +29,13 @@ type historyMirrorCmd struct {
 var historyMirrorVerb = func() *cli.Verb {
 	v := *mirror.Verb
 	v.Server = true // thread-net has the one for PostgreSQL
-	v.Grammar = func() cli.Command { return new(historyMirrorCmd) }
-	v.Errors = errorWords
+	v.Grammar = func() cli.Command { return new(HistoryMirror) }
+	v.Errors = ErrorWords
 	return &v
 }()
 
 // NamesThread is for package cli: it is what PostgreSQL is needed for.
-func (c *historyMirrorCmd) NamesThread() string { return c.To.Value }
+func (c *HistoryMirror) NamesThread() string { return c.To.Value }
 
 // place is one file and the workspaces that are mirrored into it, nil for all.
 type place struct {
@@ -42,7 +43,7 @@ type place struct {
 	opts compat.HistoryMirrorOptions
 }
 
-func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
+func (c *HistoryMirror) Run(ctx context.Context, a *cli.App) error {
 	// Without --to the thread says which files are written.
 	setDir := a.OwnDir
 	if c.To.Set {
@@ -114,7 +115,7 @@ func (c *historyMirrorCmd) Run(ctx context.Context, a *cli.App) error {
 }
 
 // states prints mirror_state of each file that is there.
-func (c *historyMirrorCmd) states(ctx context.Context, a *cli.App, places []place) error {
+func (c *HistoryMirror) states(ctx context.Context, a *cli.App, places []place) error {
 	if c.Follow {
 		return cli.UsageError("--state and --follow exclude each other", "give one of them")
 	}
@@ -135,7 +136,7 @@ func (c *historyMirrorCmd) states(ctx context.Context, a *cli.App, places []plac
 	return nil
 }
 
-func (c *historyMirrorCmd) printState(a *cli.App, path string, s *compat.MirrorState) error {
+func (c *HistoryMirror) printState(a *cli.App, path string, s *compat.MirrorState) error {
 	var problem *string
 	if s.ErrorMessage.Valid {
 		problem = &s.ErrorMessage.String
@@ -154,7 +155,7 @@ func (c *historyMirrorCmd) printState(a *cli.App, path string, s *compat.MirrorS
 }
 
 // places returns the files that are to be kept.
-func (c *historyMirrorCmd) places(ctx context.Context, h *history.History) (list []place, err error) {
+func (c *HistoryMirror) places(ctx context.Context, h *history.History) (list []place, err error) {
 	only, err := c.Only(ctx, h)
 	if err != nil {
 		return nil, err

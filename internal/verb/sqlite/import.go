@@ -35,7 +35,7 @@ thread import ./inbox
 thread import ./old/inbox --to ./inbox --on-bad-row skip`,
 	Grammar: func() cli.Command { return new(importCmd) },
 	Server:  true,
-	Errors:  errorWords,
+	Errors:  ErrorWords,
 }
 
 // NamesThread is for package cli.

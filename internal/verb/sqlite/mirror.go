@@ -16,8 +16,10 @@ type mirrorCmd struct {
 	cli.JSONFlag
 }
 
-var mirrorVerb = &cli.Verb{
+// Mirror is mirror. Programs that link a server have it also.
+var Mirror = &cli.Verb{
 	Name:    "mirror",
+	Server:  true,
 	Summary: "Keep a SQLite copy of a thread up to date",
 	Details: `Copies what is new since the last time. A copy that is damaged is set aside as
 FILE.damaged and started over; any other file, also a copy of another thread, is
@@ -27,7 +29,7 @@ mirror_state says how far it is.`,
 	Examples: `thread mirror --thread ./inbox --to inbox.db
 thread mirror --thread ./inbox --to inbox.db --follow`,
 	Grammar: func() cli.Command { return new(mirrorCmd) },
-	Errors:  errorWords,
+	Errors:  ErrorWords,
 }
 
 func (c *mirrorCmd) Run(ctx context.Context, a *cli.App) error {

@@ -11,25 +11,29 @@ import (
 	"thread/internal/verb/take"
 )
 
-type takeCmd struct{ take.Command }
+// Take is outbox take for a file of SQLite. Programs that link a server have it also.
+type Take struct{ take.Command }
 
 var takeVerb = func() *cli.Verb {
 	v := *take.Verb
 	v.Server = true // thread-net takes from PostgreSQL
-	v.Grammar = func() cli.Command { return new(takeCmd) }
-	v.Errors = func(a *cli.App) []cli.Rule {
-		return slices.Concat([]cli.Rule{
-			{Is: compat.ErrNotSQLite, Code: 1, What: a.Target + " is not a SQLite database", Fix: "name the application's database file"},
-			{Is: apptable.ErrNoTable, Code: 1, Fix: "name the table with --table; it needs a rowid and the columns event_type and status"},
-		}, take.Rules, errorWords(a))
-	}
+	v.Grammar = func() cli.Command { return new(Take) }
+	v.Errors = TakeErrors
 	return &v
 }()
 
-// NamesThread is for package cli: it is what PostgreSQL is needed for.
-func (c *takeCmd) NamesThread() string { return c.From.Value }
+// TakeErrors are the errors of Take.
+func TakeErrors(a *cli.App) []cli.Rule {
+	return slices.Concat([]cli.Rule{
+		{Is: compat.ErrNotSQLite, Code: 1, What: a.Target + " is not a SQLite database", Fix: "name the application's database file"},
+		{Is: apptable.ErrNoTable, Code: 1, Fix: "name the table with --table; it needs a rowid and the columns event_type and status"},
+	}, take.Rules, ErrorWords(a))
+}
 
-func (c *takeCmd) Run(ctx context.Context, a *cli.App) error {
+// NamesThread is for package cli: it is what PostgreSQL is needed for.
+func (c *Take) NamesThread() string { return c.From.Value }
+
+func (c *Take) Run(ctx context.Context, a *cli.App) error {
 	scheme, file, _ := strings.Cut(c.From.Value, ":")
 	if scheme != "sqlite" || file == "" {
 		return cli.UsageError("--from is neither sqlite:FILE nor postgres://HOST/DATABASE", "say for example sqlite:app.db")

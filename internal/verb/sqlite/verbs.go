@@ -7,8 +7,8 @@ import "thread/internal/cli"
 var Verbs = []cli.Entry{
 	{Name: "import", Verb: importVerb},
 	{Name: "export", Verb: exportVerb},
-	{Name: "mirror", Verb: mirrorVerb},
+	{Name: "mirror", Verb: Mirror},
 	{Name: "outbox take", Verb: takeVerb},
-	{Name: "history import", Verb: historyImportVerb},
+	{Name: "history import", Verb: HistoryImport},
 	{Name: "history mirror", Verb: historyMirrorVerb},
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -239,7 +240,20 @@ func TestTakeAtAddress(t *testing.T) {
 	if n := h.exec(`SELECT 1 FROM ` + table + ` WHERE status <> 'processed'`); n != 0 {
 		t.Errorf("%d rows are not marked", n)
 	}
-	if list := h.run("outbox", "list", "--json", "--limit", "100"); strings.Count(list, "\n") != 20 {
+	file := filepath.Join(t.TempDir(), "app.db")
+	app, err := sql.Open("sqlite", "file:"+file)
+	if err == nil {
+		_, err = app.Exec(`CREATE TABLE event_outbox (event_id TEXT, event_type TEXT, thread_id INTEGER, status TEXT); INSERT INTO event_outbox VALUES ('of SQLite', 'thread.created', 21, 'pending')`)
+	}
+	if err = errors.Join(err, app.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Took 1 messages; 0 were duplicates, 0 were refused\n", "Took 0 messages; 0 were duplicates, 0 were refused\n"} {
+		if got := h.run("outbox", "take", "--from", "sqlite:"+file); got != want {
+			t.Errorf("from SQLite: %s", got)
+		}
+	}
+	if list := h.run("outbox", "list", "--json", "--limit", "100"); strings.Count(list, "\n") != 21 {
 		t.Errorf("the messages are %s", list)
 	}
 }

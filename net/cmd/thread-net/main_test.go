@@ -15,6 +15,7 @@ import (
 	"thread/internal/verb/history"
 	"thread/internal/verb/outbox"
 	"thread/internal/verb/serve"
+	"thread/internal/verb/sqlite"
 	"thread/net/internal/verb"
 	opener "thread/net/servers"
 )
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		"thread-outbox":  func() { cli.Main("thread-outbox", outbox.Verbs) },
 		"thread-serve":   func() { cli.Main("thread-serve", serve.Verbs) },
 		"thread-history": func() { cli.Main("thread-history", history.Verbs) },
+		"thread-sqlite":  func() { cli.Main("thread-sqlite", sqlite.Verbs) },
 		"thread-net": func() {
 			if d, err := time.ParseDuration(os.Getenv(envLease)); err == nil {
 				opener.Lease = d

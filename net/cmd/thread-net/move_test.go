@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -230,10 +231,12 @@ func moves(t *testing.T, dir string) {
 // TestMoveHistory: the history goes with the thread, and comes back as it was, from there also by
 // way of SQLite.
 func TestMoveHistory(t *testing.T) {
-	at := pgtest.Schema(t) + url.QueryEscape("moved")
+	base := pgtest.Schema(t)
+	at := base + "moved"
 	dir := furnished(t, 10)
 	for _, args := range [][]string{
 		{"session", "start", "--id", "S"}, {"message", "add", "--session", "S", "--role", "user", "--content", "hello"}, {"run", "enqueue", "--id", "R", "--session", "S"},
+		{"run", "enqueue", "--id", "alone"}, {"workspace", "set", "W"}, {"session", "start", "--id", "of W", "--workspace", "W"}, {"session", "delete", "of W"},
 	} {
 		program(t, "", "thread-history", append(args, "--thread", dir)...)
 	}
@@ -245,6 +248,7 @@ func TestMoveHistory(t *testing.T) {
 	if out, err := exec.Command("thread-net", "import", dir, "--to", at).CombinedOutput(); err == nil || !strings.Contains(string(out), "is already a thread") {
 		t.Errorf("a second import: %v %s", err, out)
 	}
+	samePages(t, dir, at)
 	back := filepath.Join(t.TempDir(), "back")
 	program(t, "", "thread-net", "export", "--thread", at, "--to", back)
 	if _, got := whole(t, filepath.Join(back, "history")); got != digest {
@@ -254,35 +258,36 @@ func TestMoveHistory(t *testing.T) {
 	if got := program(t, "", "thread-history", "run", "show", "--thread", back, "R"); !strings.Contains(got, "R") {
 		t.Errorf("the run is %s", got)
 	}
-	viaSQLite(t, dir, back)
+	viaSQLite(t, dir, at, base+"again")
 }
 
-// viaSQLite moves a directory to SQLite, with a mirror of its history, and to a directory again.
-// It is then what dir is: the digest, and all rows of the history.
-func viaSQLite(t *testing.T, dir, back string) {
+// viaSQLite copies the thread at an address to SQLite, with a mirror of its history, from there to another
+// address, and to a directory. It is then what dir is: the digest, and all rows of the history.
+func viaSQLite(t *testing.T, dir, at, again string) {
 	t.Helper()
 	_, digest := whole(t, dir)
 	to := t.TempDir()
 	in := func(name string) string { return filepath.Join(to, name) }
-	build := exec.Command("go", "build", "-o", in("thread-sqlite"), "./cmd/thread-sqlite")
-	build.Dir = filepath.Join("..", "..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := os.Mkdir(in("copy"), 0o700); err != nil {
+		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"export", "--thread", back, "--to", in("copy")},
-		{"history", "mirror", "--thread", back, "--to", in("history.db")},
-		{"import", in("copy"), "--to", in("again")},
-		{"history", "import", "--thread", in("again"), in("history.db")},
+		{"thread-net", "mirror", "--thread", at, "--to", in("copy/events.db")},
+		{"thread-net", "history", "mirror", "--thread", at, "--to", in("history.db")},
+		{"thread-sqlite", "import", in("copy"), "--to", in("imported")},
+		{"thread-net", "import", in("imported"), "--to", again},
+		{"thread-net", "history", "import", "--thread", again, in("history.db")},
+		{"thread-net", "export", "--thread", again, "--to", in("last")},
+		{"thread-net", "history", "mirror", "--thread", again, "--to", in("again.db")},
 	} {
-		program(t, "", in("thread-sqlite"), args...)
+		program(t, "", args[0], args[1:]...)
 	}
-	if _, got := whole(t, in("again")); got != digest {
+	if _, got := whole(t, in("last")); got != digest {
 		t.Errorf("by way of SQLite the digest is %s, want %s", got, digest)
 	}
 	for _, args := range [][]string{{"message", "list", "--session", "S", "--json"}, {"run", "show", "R", "--json"}, {"session", "show", "S", "--json"}} {
 		want := program(t, "", "thread-history", append(args, "--thread", dir)...)
-		if got := program(t, "", "thread-history", append(args, "--thread", in("again"))...); got != want {
+		if got := program(t, "", "thread-history", append(args, "--thread", in("last"))...); got != want {
 			t.Errorf("%s by way of SQLite: %s\nwant: %s", args, got, want)
 		}
 	}

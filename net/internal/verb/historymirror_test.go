@@ -64,14 +64,12 @@ func TestHistoryMirrorRefuses(t *testing.T) {
 		refused(code, want, with(args, to(change))...)
 	}
 	refused(2, "--to is empty", with(args, "")...)
-	refused(2, "is not postgres://", with(args, "history.db")...)
 	refused(2, "is not the URL of a schema", with(args, "postgres://%zz")...)
 	refused(2, "password", with(args, "postgres://app:s3cret@127.0.0.1/app")...)
 	refusedURL(2, "password", func(_ *url.URL, q url.Values) { q.Set("password", "s3cret") })
 	refusedURL(2, "at most 63 bytes", func(_ *url.URL, q url.Values) { q.Set("schema", strings.Repeat("x", 64)) })
 	refusedURL(2, "without a thread", func(_ *url.URL, q url.Values) { q.Set("thread", "inbox") })
 	refusedURL(1, "connection refused", func(_ *url.URL, q url.Values) { q.Set("host", "127.0.0.1"); q.Set("port", "1") })
-	refused(1, "for a thread in a directory", append(args, "--thread", to(func(_ *url.URL, q url.Values) { q.Set("thread", "x") }))...)
 	refused(2, "--workspace is empty", append(args, "--workspace", "")...)
 
 	// Another process's tables.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"thread/internal/cli"
+	"thread/internal/verb/sqlite"
 	"thread/net/pgstore"
 )
 
@@ -13,7 +14,9 @@ var Verbs = []cli.Entry{
 	{Name: "schema", Verb: schemaVerb},
 	{Name: "import", Verb: importVerb},
 	{Name: "export", Verb: exportVerb},
+	{Name: "mirror", Verb: sqlite.Mirror},
 	{Name: "outbox take", Verb: takeVerb},
+	{Name: "history import", Verb: sqlite.HistoryImport},
 	{Name: "history mirror", Verb: historyMirrorVerb},
 }
 

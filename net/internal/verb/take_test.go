@@ -18,9 +18,13 @@ import (
 	"thread/internal/verb/take"
 	"thread/internal/verb/take/taketest"
 	"thread/net/internal/pgtest"
+	"thread/net/servers"
 )
 
-func program() *cli.Program { return cli.NewProgram("thread-net", core.Verbs, Verbs) }
+func program() *cli.Program {
+	servers.Use()
+	return cli.NewProgram("thread-net", core.Verbs, Verbs)
+}
 
 func TestMain(m *testing.M) { taketest.Main(m, program()) }
 
@@ -336,7 +340,8 @@ func TestTakeRefuses(t *testing.T) {
 			t.Errorf("%q: %d, %s%s", args, got, out, errs)
 		}
 	}
-	refused(2, "is not postgres://", "--from", "sqlite:app.db")
+	refused(2, "is neither sqlite:FILE nor postgres://", "--from", "mysql:app")
+	refused(1, "app.db", "--from", "sqlite:app.db")
 	refused(2, "is not the URL of a database", "--from", "postgres://%zz")
 	refused(2, "password", "--from", "postgres://app:s3cret@127.0.0.1/app")
 	refused(2, "password", "--from", "postgres://app@127.0.0.1/app?password=s3cret")
@@ -348,7 +353,7 @@ func TestTakeRefuses(t *testing.T) {
 	refused(1, "no such outbox table", "--from", a.url, "--table", a.schema+".odd")
 	refused(1, "violates check constraint", "--from", a.url, "--table", a.schema+".checked")
 	refused(1, "a trigger of the table leaves the row pending", "--from", a.url, "--table", a.schema+".kept", "--batch", "1")
-	refused(1, "in a directory, not for one in PostgreSQL", append(a.args(), "--thread", a.url+"&thread=x")...)
+	refused(1, "there is no thread at ", append(a.args(), "--thread", a.url+"&thread=x")...)
 
 	t.Setenv("PGPASSWORD", "only-here")
 	from := append([]string{"--from", stranger}, a.args()[2:]...)
