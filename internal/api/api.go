@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,10 +58,14 @@ func New(host Host, partTime time.Duration, journal Journal, key signed.Key) *AP
 // answer answers a request by its route, and one that is sent again as before. Pushes
 // have dedupe keys for that, which last.
 func (a *API) answer(r route, rw http.ResponseWriter, q *http.Request) error {
-	if r.method != http.MethodPost || r.path == pushPath {
+	if r.path == pushPath {
+		return r.answer(rw, q) // the bound of its body depends on the type
+	}
+	q.Body = a.body(rw, q, cmp.Or(r.most, maxAskedBytes))
+	if r.method != http.MethodPost {
 		return r.answer(rw, q)
 	}
-	return a.repeats.once(a, rw, q, r.answer)
+	return a.repeats.once(rw, q, r.answer)
 }
 
 // route is a path that is answered, as the description names it.
@@ -69,6 +74,7 @@ type route struct {
 	need         Rights
 	answer       func(rw http.ResponseWriter, q *http.Request) error
 	query        []string // the parameters that are known
+	most         int64    // bytes of the body, 0 for maxAskedBytes
 }
 
 const pushPath = "/threads/{name}/events"
@@ -76,15 +82,15 @@ const pushPath = "/threads/{name}/events"
 func (a *API) routes() []route {
 	const consumer = "/threads/{name}/consumers/{consumer}"
 	return slices.Concat([]route{
-		{"GET", DescriptionPath, None, a.describe, nil},
-		{"GET", "/threads/{name}/events", Read, a.events, []string{"after", "limit", "filter"}},
-		{"POST", pushPath, Push, a.push, []string{"dedupe_window"}},
-		{"POST", consumer + "/next", Write, a.next, nil},
-		{"POST", consumer + "/ack", Write, a.ack, nil},
-		{"POST", consumer + "/retry", Write, a.retry, nil},
-		{"POST", consumer + "/extend", Write, a.extend, nil},
-		{"POST", consumer + "/pause", Admin, a.pause, nil},
-		{"POST", consumer + "/resume", Admin, a.resume, nil},
+		{"GET", DescriptionPath, None, a.describe, nil, 0},
+		{"GET", "/threads/{name}/events", Read, a.events, []string{"after", "limit", "filter"}, 0},
+		{"POST", pushPath, Push, a.push, []string{"dedupe_window"}, 0},
+		{"POST", consumer + "/next", Write, a.next, nil, 0},
+		{"POST", consumer + "/ack", Write, a.ack, nil, 0},
+		{"POST", consumer + "/retry", Write, a.retry, nil, 0},
+		{"POST", consumer + "/extend", Write, a.extend, nil, 0},
+		{"POST", consumer + "/pause", Admin, a.pause, nil, 0},
+		{"POST", consumer + "/resume", Admin, a.resume, nil, 0},
 	}, a.stateRoutes(), a.outboxRoutes(), a.historyRoutes())
 }
 

@@ -31,14 +31,14 @@ const (
 // timedBody is the body of a request, of at most that many bytes, each part of which has
 // its time to come.
 type timedBody struct {
-	io.Reader
+	io.ReadCloser
 	control *http.ResponseController
 	time    time.Duration
 	left    int // until it begins again
 }
 
 func (a *API) body(rw http.ResponseWriter, q *http.Request, most int64) *timedBody {
-	return &timedBody{Reader: http.MaxBytesReader(rw, q.Body, most), control: http.NewResponseController(rw), time: a.partTime}
+	return &timedBody{ReadCloser: http.MaxBytesReader(rw, q.Body, most), control: http.NewResponseController(rw), time: a.partTime}
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
@@ -46,7 +46,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		b.left = partBytes
 		_ = b.control.SetReadDeadline(time.Now().Add(b.time)) // in a test there is none
 	}
-	n, err := b.Reader.Read(p[:min(len(p), b.left)])
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n
 	if err == io.EOF {
 		_ = b.control.SetReadDeadline(time.Time{}) // or who waits would be taken for gone
@@ -76,15 +76,15 @@ func typeOf(q *http.Request) string {
 	return typ
 }
 
-// object reads a body of JSON of at most that many bytes.
-func (a *API) object(rw http.ResponseWriter, q *http.Request, most int64) ([]byte, error) {
+// object reads a body of JSON.
+func object(q *http.Request) ([]byte, error) {
 	if q.ContentLength == 0 {
 		return nil, nil
 	}
 	if typeOf(q) != "application/json" {
 		return nil, &Error{http.StatusUnsupportedMediaType, "send application/json"}
 	}
-	text, err := io.ReadAll(a.body(rw, q, most))
+	text, err := io.ReadAll(q.Body)
 	if err != nil {
 		return nil, unread(err)
 	}
@@ -92,8 +92,8 @@ func (a *API) object(rw http.ResponseWriter, q *http.Request, most int64) ([]byt
 }
 
 // decode reads a request of a few members into data. Without a body it has none.
-func (a *API) decode(rw http.ResponseWriter, q *http.Request, data any) error {
-	text, err := a.object(rw, q, maxAskedBytes)
+func decode(q *http.Request, data any) error {
+	text, err := object(q)
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {
 		return err
 	}

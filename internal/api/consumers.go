@@ -69,7 +69,7 @@ func (a *API) next(rw http.ResponseWriter, q *http.Request) error {
 		return err
 	}
 	var r taking
-	if err := a.decode(rw, q, &r); err != nil {
+	if err := decode(q, &r); err != nil {
 		return err
 	}
 	o, timeout, err := r.options()
@@ -155,11 +155,11 @@ func (a *API) writeLease(rw http.ResponseWriter, l *engine.Lease, owner ...strin
 }
 
 // settling reads a request about a delivery.
-func (a *API) settling(rw http.ResponseWriter, q *http.Request) (t Thread, r settling, err error) {
+func (a *API) settling(q *http.Request) (t Thread, r settling, err error) {
 	if t, err = a.host.Thread(q.PathValue("name")); err != nil {
 		return t, r, err
 	}
-	return t, r, a.decode(rw, q, &r)
+	return t, r, decode(q, &r)
 }
 
 // delivery returns the number of the delivery that a request is about.
@@ -196,7 +196,7 @@ func (a *API) retry(rw http.ResponseWriter, q *http.Request) error {
 }
 
 func (a *API) settle(rw http.ResponseWriter, q *http.Request, result func(r *settling) (engine.Result, error)) error {
-	t, r, err := a.settling(rw, q)
+	t, r, err := a.settling(q)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (a *API) settle(rw http.ResponseWriter, q *http.Request, result func(r *set
 
 // extend makes the lease of a delivery end later.
 func (a *API) extend(rw http.ResponseWriter, q *http.Request) error {
-	t, r, err := a.settling(rw, q)
+	t, r, err := a.settling(q)
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (a *API) steer(rw http.ResponseWriter, q *http.Request, do func(t *engine.T
 	if err != nil {
 		return err
 	}
-	if err := a.decode(rw, q, &struct{}{}); err != nil {
+	if err := decode(q, &struct{}{}); err != nil {
 		return err
 	}
 	if err := do(t.Engine(), q.Context(), q.PathValue("consumer")); err != nil {

@@ -34,13 +34,12 @@ func (a *API) recorded(do func(c *call, h *history.History) error) func(http.Res
 			return err
 		}
 		defer h.Close()
-		return do(&call{a: a, rw: rw, q: q, t: t}, h)
+		return do(&call{rw: rw, q: q, t: t}, h)
 	}
 }
 
 // call is a request about the history of a thread.
 type call struct {
-	a  *API
 	rw http.ResponseWriter
 	q  *http.Request
 	t  Thread
@@ -129,7 +128,7 @@ func (c *call) query() history.Query {
 // members reads the body, an object of a few members.
 func (c *call) members(known ...string) (map[string]json.RawMessage, error) {
 	m := map[string]json.RawMessage{}
-	text, err := c.a.object(c.rw, c.q, maxLineBytes)
+	text, err := object(c.q)
 	if err != nil || c.q.ContentLength == 0 {
 		return m, err
 	}
@@ -410,7 +409,7 @@ func (c *call) end(h *history.History) error {
 		Code    string `json:"error_code"`
 		Message string `json:"error_message"`
 	}
-	if err := c.a.decode(c.rw, c.q, &e); err != nil {
+	if err := decode(c.q, &e); err != nil {
 		return err
 	}
 	r, err := c.attach(h, c.q.PathValue("run"))
@@ -433,7 +432,7 @@ func (c *call) answer(h *history.History, result string) error {
 		Reason string          `json:"reason"`
 		By     string          `json:"by"`
 	}{}
-	if err := c.a.decode(c.rw, c.q, &a); err != nil {
+	if err := decode(c.q, &a); err != nil {
 		return err
 	}
 	run := c.q.PathValue("run")
@@ -449,17 +448,20 @@ func (c *call) requeue(h *history.History) error {
 func (a *API) historyRoutes() (list []route) {
 	const runs, sessions = "/threads/{name}/runs", "/threads/{name}/sessions"
 	add := func(method, path string, need Rights, do func(c *call, h *history.History) error, query ...string) {
-		list = append(list, route{method, path, need, a.recorded(do), query})
+		list = append(list, route{method, path, need, a.recorded(do), query, 0})
+	}
+	addRow := func(path string, do func(c *call, h *history.History) error, query ...string) {
+		list = append(list, route{"POST", path, Write, a.recorded(do), query, maxLineBytes})
 	}
 	add("GET", sessions, Read, (*call).sessions, "subject", "status", "workspace", "limit")
-	add("POST", sessions, Write, (*call).startSession)
+	addRow(sessions, (*call).startSession)
 	add("GET", sessions+"/{session}", Read, (*call).session)
 	add("DELETE", sessions+"/{session}", Admin, (*call).deleteSession)
 	add("GET", sessions+"/{session}/messages", Read, (*call).messages, "run", "limit", "oldest")
-	add("POST", sessions+"/{session}/messages", Write, (*call).addMessage, "attempt")
+	addRow(sessions+"/{session}/messages", (*call).addMessage, "attempt")
 	add("GET", runs, Read, (*call).runs, "session", "subject", "workspace", "status", "active", "oldest", "limit")
-	add("POST", runs, Write, (*call).enqueue)
-	add("POST", runs+"/start", Write, (*call).startRun)
+	addRow(runs, (*call).enqueue)
+	addRow(runs+"/start", (*call).startRun)
 	add("POST", runs+"/next", Write, (*call).claim)
 	add("GET", runs+"/{run}", Read, (*call).run)
 	add("POST", runs+"/{run}/beat", Write, (*call).beat, "attempt")
@@ -478,7 +480,7 @@ func (a *API) historyRoutes() (list []route) {
 		"actions":   {history.ActionRun, []string{"action_name", "caller_type", "input", "output"}},
 		"artifacts": {history.Artifact, []string{"type", "path", "content_ref", "metadata"}},
 	} {
-		add("POST", runs+"/{run}/"+name, Write, func(c *call, h *history.History) error { return c.part(p.entity, p.known...)(h) }, "attempt")
+		addRow(runs+"/{run}/"+name, func(c *call, h *history.History) error { return c.part(p.entity, p.known...)(h) }, "attempt")
 	}
 	return list
 }

@@ -128,9 +128,9 @@ func retryNamed(tx *engine.Tx, eventIDs []string) error {
 func (a *API) outboxRoutes() []route {
 	const box = "/threads/{name}/outbox"
 	return []route{
-		{"GET", box + "/messages", Read, a.thread(messages), []string{"status", "type", "after", "limit"}},
-		{"GET", box + "/messages/{message}", Read, a.thread(oneMessage), nil},
-		{"GET", box + "/stats", Read, a.thread(outboxStats), nil},
-		{"POST", box + "/retry", Admin, asked(a, retryMessages), nil},
+		{"GET", box + "/messages", Read, a.thread(messages), []string{"status", "type", "after", "limit"}, 0},
+		{"GET", box + "/messages/{message}", Read, a.thread(oneMessage), nil, 0},
+		{"GET", box + "/stats", Read, a.thread(outboxStats), nil, 0},
+		{"POST", box + "/retry", Admin, asked(a, retryMessages), nil, 0},
 	}
 }

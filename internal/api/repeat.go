@@ -128,7 +128,7 @@ func (r *repeats) write(k *kept) {
 
 // once answers a request with a key by do, or with the answer of the same request.
 // Refusals are not kept: they changed nothing, so the request can be sent again.
-func (r *repeats) once(a *API, rw http.ResponseWriter, q *http.Request, do func(http.ResponseWriter, *http.Request) error) error {
+func (r *repeats) once(rw http.ResponseWriter, q *http.Request, do func(http.ResponseWriter, *http.Request) error) error {
 	key := q.Header.Get(keyHeader)
 	if key == "" {
 		return do(rw, q)
@@ -136,7 +136,7 @@ func (r *repeats) once(a *API, rw http.ResponseWriter, q *http.Request, do func(
 	if len(key) > maxKey {
 		return badRequest("%s has more than %d bytes", keyHeader, maxKey)
 	}
-	body, err := a.whole(rw, q)
+	body, err := whole(q)
 	if err != nil {
 		return err
 	}
@@ -152,16 +152,16 @@ func (r *repeats) once(a *API, rw http.ResponseWriter, q *http.Request, do func(
 }
 
 // whole reads the body of a request into memory, and lets it be read again from there.
-func (a *API) whole(rw http.ResponseWriter, q *http.Request) ([]byte, error) {
+func whole(q *http.Request) ([]byte, error) {
 	if q.ContentLength == 0 {
 		return nil, nil
 	}
-	var text bytes.Buffer
-	if _, err := text.ReadFrom(a.body(rw, q, maxLineBytes)); err != nil {
+	text, err := io.ReadAll(q.Body)
+	if err != nil {
 		return nil, unread(err)
 	}
-	q.Body = io.NopCloser(bytes.NewReader(text.Bytes()))
-	return text.Bytes(), nil
+	q.Body = io.NopCloser(bytes.NewReader(text))
+	return text, nil
 }
 
 // keyOf returns the sum of a key within its client and the resource.

@@ -37,7 +37,7 @@ func (a *API) thread(do func(q *http.Request, t Thread) (any, error)) func(http.
 func asked[R any](a *API, do func(q *http.Request, t Thread, r *R) (any, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(rw http.ResponseWriter, q *http.Request) error {
 		r := new(R)
-		if err := a.decode(rw, q, r); err != nil {
+		if err := decode(q, r); err != nil {
 			return err
 		}
 		return a.thread(func(q *http.Request, t Thread) (any, error) { return do(q, t, r) })(rw, q)
@@ -289,17 +289,17 @@ func unschedule(q *http.Request, t Thread) (any, error) {
 func (a *API) stateRoutes() []route {
 	const name = "/threads/{name}"
 	return []route{
-		{"GET", name + "/events/{id}", Read, a.thread(oneEvent), nil},
-		{"GET", name + "/events/{id}/why", Read, a.thread(why), []string{"consumer"}},
-		{"GET", name + "/stats", Read, a.stats, []string{"by", "filter", "since", "limit"}},
-		{"GET", name + "/consumers", Read, a.thread(consumers), nil},
-		{"PUT", name + "/consumers/{consumer}", Admin, asked(a, subscribe), nil},
-		{"DELETE", name + "/consumers/{consumer}", Admin, a.thread(unsubscribe), nil},
-		{"GET", name + "/dead", Read, a.thread(letters), []string{"consumer", "event_id", "filter", "limit"}},
-		{"POST", name + "/dead/retry", Admin, asked(a, changeLetters(retryDead)), nil},
-		{"POST", name + "/dead/drop", Admin, asked(a, changeLetters(dropDead)), nil},
-		{"GET", name + "/schedules", Read, a.thread(schedules), nil},
-		{"POST", name + "/schedules", Write, asked(a, schedule), nil},
-		{"DELETE", name + "/schedules/{schedule}", Write, a.thread(unschedule), []string{"once"}},
+		{"GET", name + "/events/{id}", Read, a.thread(oneEvent), nil, 0},
+		{"GET", name + "/events/{id}/why", Read, a.thread(why), []string{"consumer"}, 0},
+		{"GET", name + "/stats", Read, a.stats, []string{"by", "filter", "since", "limit"}, 0},
+		{"GET", name + "/consumers", Read, a.thread(consumers), nil, 0},
+		{"PUT", name + "/consumers/{consumer}", Admin, asked(a, subscribe), nil, 0},
+		{"DELETE", name + "/consumers/{consumer}", Admin, a.thread(unsubscribe), nil, 0},
+		{"GET", name + "/dead", Read, a.thread(letters), []string{"consumer", "event_id", "filter", "limit"}, 0},
+		{"POST", name + "/dead/retry", Admin, asked(a, changeLetters(retryDead)), nil, 0},
+		{"POST", name + "/dead/drop", Admin, asked(a, changeLetters(dropDead)), nil, 0},
+		{"GET", name + "/schedules", Read, a.thread(schedules), nil, 0},
+		{"POST", name + "/schedules", Write, asked(a, schedule), nil, 0},
+		{"DELETE", name + "/schedules/{schedule}", Write, a.thread(unschedule), []string{"once"}, 0},
 	}
 }

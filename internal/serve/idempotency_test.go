@@ -5,8 +5,10 @@ package serve
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"thread/engine"
 	"thread/internal/api"
@@ -109,6 +111,25 @@ func TestIdempotencyEverywhere(t *testing.T) {
 		}
 		if status, a := b.exchange(method, path, oneType, `{}`, "Idempotency-Key", long); status != 400 || !strings.Contains(fmt.Sprint(a["detail"]), "Idempotency-Key") {
 			t.Errorf("%s takes no key: %d %v", route, status, a)
+		}
+	}
+}
+
+// TestIdempotencyBounds: with a key, too, no more of a body is read than the endpoint takes.
+func TestIdempotencyBounds(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{bodyTime: 50 * time.Millisecond})
+	for path, want := range map[string]string{"schedules": "413 ", "dead/drop": "413 ", "outbox/retry": "413 ", "sessions": "408 "} {
+		for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
+			conn := b.dial()
+			_, err := fmt.Fprintf(conn, "POST /threads/thread/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s",
+				path, testToken, oneType, key, 16<<20, strings.Repeat(" ", 64<<10+1)) // more never comes
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer, _ := io.ReadAll(conn); !strings.HasPrefix(string(answer), "HTTP/1.1 "+want) {
+				t.Errorf("%s with %q: %.200q, want %s", path, key, answer, want)
+			}
 		}
 	}
 }
