@@ -27,11 +27,11 @@ const (
 
 // Inserted is the result of Insert.
 type Inserted struct {
-	ID        int64  // of the event
-	EventID   string // the id of the first one, for a duplicate
-	TraceID   string
-	DedupeKey string
-	Duplicate bool // nothing was stored
+	EventID   string `json:"event_id"`  // the id of the first one, for a duplicate
+	ID        int64  `json:"id"`        // of the event
+	Duplicate bool   `json:"duplicate"` // nothing was stored
+	TraceID   string `json:"trace_id"`
+	DedupeKey string `json:"dedupe_key"`
 }
 
 // row is what is kept of a record next to its event, as JSON. It outlives the event.

@@ -124,9 +124,10 @@ func membersOf(data any) (names []string) {
 type batch struct {
 	from     io.Reader
 	large    chan struct{}
-	single   bool   // the body is one event, over any number of lines
-	replaced int    // how much text was not valid
-	key      string // the dedupe key of what has none, with the number of the line in a batch
+	single   bool                                          // the body is one event, over any number of lines
+	replaced int                                           // how much text was not valid
+	parse    func(n int, text []byte) (event.Draft, error) // of line n; nil for ParseDraftLossy
+	key      string                                        // the dedupe key of what has none, with the number of the line in a batch
 }
 
 // drafts yields the events in order. The first error ends it.
@@ -189,7 +190,12 @@ func (b *batch) line(text []byte, n int, yield func(event.Draft, error) bool) bo
 	if text = bytes.TrimSpace(text); len(text) == 0 {
 		return true
 	}
-	d, replaced, err := event.ParseDraftLossy(text)
+	d, replaced, err := event.Draft{}, 0, error(nil)
+	if b.parse != nil {
+		d, err = b.parse(n, text)
+	} else {
+		d, replaced, err = event.ParseDraftLossy(text)
+	}
 	if err != nil && b.single {
 		err = badRequest("%v", err)
 	} else if err != nil {

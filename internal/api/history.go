@@ -451,7 +451,8 @@ func (a *API) historyRoutes() (list []route) {
 		list = append(list, route{method, path, need, a.recorded(do), query, 0})
 	}
 	addRow := func(path string, do func(c *call, h *history.History) error, query ...string) {
-		list = append(list, route{"POST", path, Write, a.recorded(do), query, maxLineBytes})
+		add("POST", path, Write, do, query...)
+		list[len(list)-1].most = maxLineBytes
 	}
 	add("GET", sessions, Read, (*call).sessions, "subject", "status", "workspace", "limit")
 	addRow(sessions, (*call).startSession)

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"thread/engine"
+	"thread/event"
 	"thread/outbox"
 )
 
@@ -125,10 +127,88 @@ func retryNamed(tx *engine.Tx, eventIDs []string) error {
 	return nil
 }
 
+// traced gives a message the trace context of its request.
+func traced(m *outbox.Message, q *http.Request) {
+	if text := q.Header.Get("Traceparent"); event.IsTraceparent(text) {
+		m.Trace(text, "")
+	}
+}
+
+// addMessage stores one message.
+func addMessage(q *http.Request, t Thread) (any, error) {
+	delay, err := wait("delay", q.URL.Query().Get("delay"), maxLease)
+	if err != nil {
+		return nil, err
+	}
+	text, err := object(q)
+	if err != nil {
+		return nil, err
+	}
+	m, err := outbox.ReadMessage(text)
+	if err != nil {
+		return nil, badRequest("%v", err)
+	}
+	traced(&m, q)
+	if delay > 0 {
+		m.AvailableAt = time.Now().Add(delay)
+	}
+	var in outbox.Inserted
+	err = t.Engine().Update(q.Context(), func(tx *engine.Tx) (err error) {
+		in, err = outbox.Insert(tx, m)
+		return err
+	})
+	if err == nil && !in.Duplicate {
+		t.Pushed()
+	}
+	return in, err
+}
+
+// pushEntries stores events and their messages, one on each line: all of them or nothing.
+func (a *API) pushEntries(q *http.Request, t Thread) (any, error) {
+	var entries []outbox.Entry
+	var lines []int
+	b := batch{from: q.Body, large: a.large, parse: func(n int, text []byte) (event.Draft, error) {
+		e, err := outbox.ParseEntry(text)
+		if err == nil && len(entries) == outbox.MaxEntries {
+			err = badRequest("there are more than %d lines", outbox.MaxEntries)
+		}
+		if e.Message != nil {
+			traced(e.Message, q)
+		}
+		entries, lines = append(entries, e), append(lines, n)
+		return e.Draft, err
+	}}
+	if typeOf(q) != "application/x-ndjson" {
+		return nil, &Error{http.StatusUnsupportedMediaType, "send an event on each line as application/x-ndjson"}
+	}
+	for _, err := range b.drafts() {
+		if err != nil {
+			return nil, err
+		}
+	}
+	list := struct {
+		Stored []outbox.Stored `json:"stored"`
+	}{make([]outbox.Stored, len(entries))}
+	err := t.Engine().Update(q.Context(), func(tx *engine.Tx) (err error) {
+		for i := range entries {
+			if list.Stored[i], err = entries[i].Store(tx); err != nil {
+				return fmt.Errorf("line %d: %w", lines[i], err)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		t.Pushed()
+	}
+	return list, err
+}
+
 func (a *API) outboxRoutes() []route {
 	const box = "/threads/{name}/outbox"
 	return []route{
 		{"GET", box + "/messages", Read, a.thread(messages), []string{"status", "type", "after", "limit"}, 0},
+		{"POST", box + "/messages", Write, a.thread(addMessage), []string{"delay"}, outbox.MaxMessageBytes},
+		{"POST", box + "/push", Write, a.thread(a.pushEntries), nil, maxLineBytes},
 		{"GET", box + "/messages/{message}", Read, a.thread(oneMessage), nil, 0},
 		{"GET", box + "/stats", Read, a.thread(outboxStats), nil, 0},
 		{"POST", box + "/retry", Admin, asked(a, retryMessages), nil, 0},

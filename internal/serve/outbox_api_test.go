@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"thread/engine"
+	"thread/event"
 	"thread/outbox"
 )
 
@@ -71,4 +72,78 @@ func TestAPIOutbox(t *testing.T) {
 		do("GET", path, "", 403, "not for that thread or consumer", "Authorization", "Bearer "+mail)
 	}
 	do("POST", "retry", `{"all":true}`, 403, "not for that thread or consumer", "Authorization", "Bearer "+mail)
+}
+
+// TestAPIOutboxAdd: messages are stored over HTTP as by outbox add and outbox push, alone and
+// with their events.
+func TestAPIOutboxAdd(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{})
+	b.subscribe(engine.Subscription{Consumer: outbox.Consumer, Pull: true, Filter: new("source = 'outbox'")}) // no relay takes them
+	do := func(method, path, typ, body string, want int, says string, header ...string) {
+		t.Helper()
+		status, a := b.exchange(method, "/threads/thread/outbox/"+path, typ, body, append([]string{"Accept", oneType}, header...)...)
+		if text := fmt.Sprint(a); status != want || !strings.Contains(text, says) {
+			t.Errorf("%s %s %.100s: %d %s, want %d with %q", method, path, body, status, text, want, says)
+		}
+	}
+	stored := func(want int) {
+		t.Helper()
+		if n := len(b.stored()); n != want {
+			t.Fatalf("%d events are stored, want %d", n, want)
+		}
+	}
+	const message = `{"event_id":"e%d","event_type":"like.created","thread_id":1,"comment_id":%[1]d,"actor_user_id":2}`
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, duplicate := range []string{"false", "true"} {
+		do("POST", "messages", oneType, fmt.Sprintf(message, 1), 200, "duplicate:"+duplicate, "Traceparent", trace)
+	}
+	do("GET", "messages/e1", "", "", 200, "traceparent:"+trace)
+	do("POST", "messages?delay=1h", oneType, fmt.Sprintf(message, 2), 200, "event_id:e2", "Traceparent", "no trace")
+	r, err := outboxRecord(b, "e2")
+	if err != nil || strings.Contains(string(r.Payload), "no trace") {
+		t.Errorf("%s %v", r.Payload, err)
+	}
+	created, _ := event.ParseTime(r.CreatedAt)
+	if at, _ := event.ParseTime(r.AvailableAt); at-created < 59*60*1000 {
+		t.Errorf("with a delay it is available at %s, stored at %s", r.AvailableAt, r.CreatedAt)
+	}
+	for body, want := range map[string]int{`{}`: 400, ``: 400, `[]`: 400, `{"event_type":"like.created"}`: 400, `{"event_type":"x","thread_id":1}`: 400, strings.Repeat(" ", 1<<20+1): 413} {
+		do("POST", "messages", oneType, body, want, "problem:")
+	}
+	do("POST", "messages?delay=soon", oneType, fmt.Sprintf(message, 3), 400, "delay")
+	do("POST", "messages", "text/plain", fmt.Sprintf(message, 3), 415, "media-type")
+	stored(2)
+
+	line := func(n int, more string) string {
+		return fmt.Sprintf(`{"source":"app","type":"t","content":"<&>","dedupe_key":"k%d","outbox":%s}`+"\n", n, fmt.Sprintf(message, n)) + more
+	}
+	plain := `{"source":"app","type":"t","content":"x"}` + "\n"
+	const lines = "application/x-ndjson"
+	do("POST", "push", lines, line(4, "\n"+plain)+`{"source":"app","type":"t","content":"x","outbox":{"event_type":"x"}}`, 400, "line 4: ")
+	do("POST", "push", lines, line(4, `{"source":1}`), 400, "line 2: ")
+	do("POST", "push", lines, strings.Repeat(plain, outbox.MaxEntries+1), 400, "more than 10000 lines")
+	do("POST", "push", lines, strings.Repeat(" ", 16<<20+1), 413, "too-large")
+	do("POST", "push", oneType, plain, 415, "media-type")
+	stored(2)
+	for range 2 {
+		do("POST", "push", lines, line(4, plain), 200, "stored:[map[duplicate:false id:3 outbox:map[dedupe_key:like:4:2: duplicate:false event_id:e4 id:4 ", "Idempotency-Key", "p")
+	}
+	do("POST", "push", lines, line(4, ""), 200, "stored:[map[duplicate:true id:3 outbox:<nil>]]")
+	stored(5)
+	if e := b.stored()[2]; e.Content != "<&>" {
+		t.Errorf("the event has %q", e.Content)
+	}
+}
+
+// outboxRecord returns a record of the thread of the bench.
+func outboxRecord(b *bench, eventID string) (r outbox.Record, err error) {
+	err = b.t.View(b.Context(), func(tx *engine.Tx) error {
+		id, _, err := outbox.Find(tx, eventID)
+		if err == nil {
+			r, _, err = outbox.Get(tx, id)
+		}
+		return err
+	})
+	return r, err
 }

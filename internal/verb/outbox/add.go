@@ -59,7 +59,7 @@ func (c *addCmd) Run(ctx context.Context, a *cli.App) error {
 		a.NotStarted("outbox add: the message is stored", cli.Wake(ctx, t, outbox.Source))
 	}
 	if c.JSON {
-		warnUnprinted(a, printJSON(a, describe(in)))
+		warnUnprinted(a, printJSON(a, in))
 		return nil
 	}
 	if in.Duplicate {
@@ -75,23 +75,6 @@ const (
 	envTrace   = "TRACEPARENT"
 	envRequest = "THREAD_REQUEST_ID"
 )
-
-// insertedMessage is the JSON form of an [outbox.Inserted].
-type insertedMessage struct {
-	EventID   string `json:"event_id"`
-	ID        int64  `json:"id"`
-	Duplicate bool   `json:"duplicate"`
-	TraceID   string `json:"trace_id"`
-	DedupeKey string `json:"dedupe_key"`
-}
-
-// describe returns nil where nothing was to be inserted.
-func describe(in outbox.Inserted) *insertedMessage {
-	if in.EventID == "" {
-		return nil
-	}
-	return &insertedMessage{in.EventID, in.ID, in.Duplicate, in.TraceID, in.DedupeKey}
-}
 
 // message reads the message and when it is available.
 func (c *addCmd) message(a *cli.App) (m outbox.Message, err error) {

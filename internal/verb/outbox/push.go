@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,11 +16,7 @@ import (
 	"thread/outbox"
 )
 
-// Bounds of what one commit holds.
-const (
-	mostLines = 10_000
-	mostBytes = 64 << 20
-)
+const mostBytes = 64 << 20 // of one commit
 
 type pushCmd struct {
 	cli.ThreadFlags
@@ -42,15 +37,11 @@ echo '{"source":"app","type":"comment","content":{"id":8801},"outbox":{"event_ty
 	Grammar: func() cli.Command { return new(pushCmd) },
 }
 
-// entry is a line: an event, and perhaps a message.
+// entry is a line.
 type entry struct {
-	line    int // of stdin, from 1
-	draft   event.Draft
-	message *outbox.Message
-
-	id        int64
-	duplicate bool
-	inserted  outbox.Inserted
+	outbox.Entry
+	line   int // of stdin, from 1
+	stored outbox.Stored
 }
 
 func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
@@ -65,8 +56,10 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 	}
 	err = t.Update(ctx, func(tx *engine.Tx) error {
 		for i := range entries {
-			if err := entries[i].store(tx); err != nil {
-				return &cli.LineError{Line: entries[i].line, Err: err}
+			e := &entries[i]
+			var err error
+			if e.stored, err = e.Store(tx); err != nil {
+				return &cli.LineError{Line: e.line, Err: err}
 			}
 		}
 		return nil
@@ -74,9 +67,9 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	a.NotStarted("outbox push: the events are stored", cli.Wake(ctx, t, entries[len(entries)-1].draft.Source))
+	a.NotStarted("outbox push: the events are stored", cli.Wake(ctx, t, entries[len(entries)-1].Draft.Source))
 	for i := range entries {
-		if err := c.print(a, &entries[i]); err != nil {
+		if err := c.print(a, &entries[i].stored); err != nil {
 			warnUnprinted(a, err)
 			return nil
 		}
@@ -85,44 +78,19 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 	return nil
 }
 
-func (e *entry) store(tx *engine.Tx) error {
-	before := tx.Head()
-	stored, err := tx.Push(e.draft)
-	if err != nil {
-		return err
-	}
-	e.id, e.duplicate = stored.ID, stored.ID <= before
-	if e.message == nil {
-		return nil
-	}
-	if e.duplicate { // the message was stored with the first one
-		rules, err := outbox.ReadRules(tx)
-		if err != nil {
-			return err
-		}
-		return rules.Check(e.message)
-	}
-	e.inserted, err = outbox.Insert(tx, *e.message)
-	return err
-}
-
-func (c *pushCmd) print(a *cli.App, e *entry) error {
+func (c *pushCmd) print(a *cli.App, s *outbox.Stored) error {
 	if c.JSON {
-		return printJSON(a, struct {
-			ID        int64            `json:"id"`
-			Duplicate bool             `json:"duplicate"`
-			Outbox    *insertedMessage `json:"outbox"`
-		}{e.id, e.duplicate, describe(e.inserted)})
+		return printJSON(a, s)
 	}
-	line := strconv.FormatInt(e.id, 10)
-	if e.duplicate {
+	line := strconv.FormatInt(s.ID, 10)
+	if s.Duplicate {
 		line += "\tduplicate"
 	}
-	if e.inserted.EventID != "" {
-		line += "\t" + e.inserted.EventID
-	}
-	if e.inserted.Duplicate {
-		line += "\tduplicate"
+	if s.Outbox != nil {
+		line += "\t" + s.Outbox.EventID
+		if s.Outbox.Duplicate {
+			line += "\tduplicate"
+		}
 	}
 	return a.Out.Text(line + "\n")
 }
@@ -140,15 +108,17 @@ func readEntries(stdin io.Reader) (entries []entry, err error) {
 			line = bytes.TrimPrefix(line, []byte("\uFEFF"))
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
-			e, err := parseEntry(line)
-			if err == nil && len(entries) == mostLines {
-				err = fmt.Errorf("%w: there are more than %d lines", event.ErrInvalid, mostLines)
+			e, err := outbox.ParseEntry(line)
+			if err == nil && len(entries) == outbox.MaxEntries {
+				err = fmt.Errorf("%w: there are more than %d lines", event.ErrInvalid, outbox.MaxEntries)
 			}
 			if err != nil {
 				return nil, &cli.LineError{Line: n, Err: err}
 			}
-			e.line = n
-			entries = append(entries, e)
+			if e.Message != nil {
+				e.Message.Trace(os.Getenv(envTrace), os.Getenv(envRequest))
+			}
+			entries = append(entries, entry{Entry: e, line: n})
 		}
 		switch {
 		case errors.Is(rerr, io.EOF):
@@ -157,26 +127,4 @@ func readEntries(stdin io.Reader) (entries []entry, err error) {
 			return nil, cli.LogicError("cannot read stdin: "+rerr.Error(), "give the lines on stdin; nothing was stored")
 		}
 	}
-}
-
-// parseEntry takes the member outbox from a line; the rest is an event's.
-func parseEntry(line []byte) (e entry, err error) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(line, &members) != nil || len(members["outbox"]) == 0 {
-		e.draft, err = event.ParseDraft(line) // it names the error
-		return e, err
-	}
-	m, err := outbox.ReadMessage(members["outbox"])
-	if err != nil {
-		return e, err
-	}
-	m.Trace(os.Getenv(envTrace), os.Getenv(envRequest))
-	e.message = &m
-	delete(members, "outbox")
-	rest, err := marshal(members)
-	if err != nil {
-		return e, err
-	}
-	e.draft, err = event.ParseDraft(rest)
-	return e, err
 }

@@ -90,9 +90,15 @@ func (w *web) ask(method, path, body string, accept ...string) string {
 // await asks until all words are in the answer.
 func (w *web) await(path string, words ...string) string {
 	w.t.Helper()
+	return w.awaitAs("", path, words...)
+}
+
+// awaitAs is await for an answer of a type.
+func (w *web) awaitAs(typ, path string, words ...string) string {
+	w.t.Helper()
 	text := ""
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		text = w.ask("GET", path, "")
+		text = w.ask("GET", path, "", typ)
 		found := text != ""
 		for _, word := range words {
 			found = found && strings.Contains(text, word)
@@ -128,6 +134,10 @@ func TestServeWeb(t *testing.T) {
 		if text := w.ask("GET", "/threads/"+name+"/outbox/messages", "", "application/json"); text != `{"messages":[],"complete":true}`+"\n" {
 			t.Errorf("%s: outbox: %s", name, text)
 		}
+		if text := w.ask("POST", "/threads/"+name+"/outbox/messages", `{"event_id":"m","event_type":"comment.replied","thread_id":1,"comment_id":2,"target_user_id":5}`); !strings.Contains(text, `"event_id":"m","id":2,"duplicate":false`) {
+			t.Errorf("%s: outbox add: %s", name, text)
+		}
+		w.awaitAs("application/json", "/threads/"+name+"/outbox/messages", `"status":"processed"`) // by a relay that this has started
 		w.await("/threads/"+name+"/info", "chat")
 		w.await("/", ">"+name+"<")
 		h.run("send", "--thread", map[string]string{"fleet": h.url, "near": dir}[name], "--consumer", "chat", "go")
