@@ -87,7 +87,7 @@ var permitted = map[string]string{
 	"thread/internal/mcp": "thread/engine thread/event thread/history thread/internal/address thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/signed thread/internal/target github.com/modelcontextprotocol/go-sdk",
 
 	"thread/internal/spans":                   "thread/event thread/internal/programs thread/internal/redact",
-	"thread/internal/traces":                  "thread/engine thread/event thread/history thread/internal/spans thread/internal/watch thread/lock",
+	"thread/internal/traces":                  "thread/engine thread/event thread/history thread/internal/address thread/internal/spans thread/internal/watch thread/lock",
 	"thread/internal/otlp":                    "thread/engine thread/event thread/internal/spans thread/internal/traces go.opentelemetry.io/proto/slim/otlp google.golang.org/protobuf",
 	"thread/internal/verb/tracing":            "thread/internal/cli thread/internal/spans",
 	"thread/internal/verb/tracing/deliveries": "thread/engine thread/internal/consume thread/internal/spans thread/internal/verb/tracing",

@@ -105,6 +105,9 @@ type Publisher struct {
 	Shadowed  int64 // events that were logged in shadow mode
 	// OnIdle is called when nothing is left to publish. May be nil.
 	OnIdle func()
+	// Trace is called with each event. It returns the header traceparent of its message, and
+	// what to call once the broker has confirmed. May be nil.
+	Trace func(e *event.Event) (traceparent string, confirmed func())
 
 	mu    sync.Mutex
 	state publishState
@@ -232,6 +235,7 @@ func (p *Publisher) some(ctx context.Context, after *int64) (int, error) {
 		return 0, err
 	}
 	var out []Outgoing
+	var traced []func()
 	last := *after
 	for e, err := range page.Events {
 		if err != nil {
@@ -240,6 +244,11 @@ func (p *Publisher) some(ctx context.Context, after *int64) (int, error) {
 		m, err := p.message(&e)
 		if err != nil {
 			return 0, fmt.Errorf("%w: event %d: %w", errMessage, e.ID, err)
+		}
+		if p.Trace != nil && !p.cfg.Shadow {
+			maps.DeleteFunc(m.Headers, func(name, _ string) bool { return strings.EqualFold(name, headerTrace) })
+			own, confirmed := p.Trace(&e)
+			m.Headers[headerTrace], traced = own, append(traced, confirmed)
 		}
 		out = append(out, m)
 		last = e.ID
@@ -255,6 +264,9 @@ func (p *Publisher) some(ctx context.Context, after *int64) (int, error) {
 	} else {
 		if err := p.sink.Publish(ctx, out); err != nil {
 			return 0, err
+		}
+		for _, confirmed := range traced {
+			confirmed()
 		}
 		p.Published += int64(len(out))
 		p.log.Info("published", "first", out[0].Event, "last", last, "events", len(out))

@@ -11,22 +11,22 @@ import (
 	"thread/internal/traces"
 )
 
-// Tracer exports what is recorded in thread directories. A nil Tracer does nothing.
+// Tracer exports what is recorded in threads. A nil Tracer does nothing.
 type Tracer struct {
 	c    *Client
 	opts func(dir string) []engine.Option
 
 	followers map[string]*traces.Follower
-	failed    map[string]string // the last failure, by directory
+	failed    map[string]string // the last failure, by address
 }
 
 // NewTracer returns a tracer that opens a thread with the options that opts returns for its
-// directory.
+// address.
 func NewTracer(c *Client, opts func(dir string) []engine.Option) *Tracer {
 	return &Tracer{c: c, opts: opts, followers: map[string]*traces.Follower{}, failed: map[string]string{}}
 }
 
-// Start exports from the directories that dirs returns, each second. stop ends it, after
+// Start exports from the threads that dirs returns, each second. stop ends it, after
 // what has ended by then, and within some seconds.
 func (t *Tracer) Start(dirs func() []string) (stop func()) {
 	if t == nil {
@@ -48,7 +48,7 @@ func (t *Tracer) Start(dirs func() []string) (stop func()) {
 	}
 }
 
-// follower makes the follower of a directory, unless it is there.
+// follower makes the follower of a thread, unless it is there.
 func (t *Tracer) follower(ctx context.Context, dir string) error {
 	if t.followers[dir] != nil {
 		return nil
@@ -63,7 +63,7 @@ func (t *Tracer) close() {
 	}
 }
 
-// look exports from each directory. others says that another process exports from one.
+// look exports from each thread. others says that another process exports from one.
 func (t *Tracer) look(ctx context.Context, dirs []string) (others bool) {
 	there := map[string]bool{}
 	for _, dir := range dirs {
@@ -101,10 +101,10 @@ func (t *Tracer) note(dir string, err error) {
 	t.failed[dir] = said
 }
 
-// Environment returns what the handler of a run in a directory finds of its trace, as
+// Environment returns what the handler of a run finds of its trace, as
 // VARIABLE=value.
 func (t *Tracer) Environment(ctx context.Context, th *engine.Thread, runID string, first int64) []string {
-	if t == nil || th.URL() != "" {
+	if t == nil {
 		return nil
 	}
 	var env []string
@@ -113,7 +113,7 @@ func (t *Tracer) Environment(ctx context.Context, th *engine.Thread, runID strin
 		if !ok || err != nil {
 			return err
 		}
-		env = []string{"TRACEPARENT=" + spans.Handler(th.Dir(), runID, &event.Event{ID: e.ID, Content: strings.Clone(e.Content)}).Traceparent()}
+		env = []string{"TRACEPARENT=" + spans.Handler(th.Address(), runID, &event.Event{ID: e.ID, Content: strings.Clone(e.Content)}).Traceparent()}
 		return nil
 	})
 	return env

@@ -53,7 +53,7 @@ type Options struct {
 	Base     string
 	Opened   func(address string)
 	Work     Work // what is done about recorded runs
-	// Tracer exports traces of directories, nil: none.
+	// Tracer exports traces, nil: none.
 	Tracer *otlp.Tracer
 	// Remote returns what runs the handlers of a thread on a server; nil: there are only directories.
 	Remote func(t *engine.Thread, log *slog.Logger) Remote
@@ -211,7 +211,7 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	}
 	debug.FreeOSMemory() // of the first passes
 	s.startAllWorkers()
-	defer s.opts.Tracer.Start(s.directories)()
+	defer s.opts.Tracer.Start(s.addresses)()
 	tick := time.NewTicker(s.opts.Sweep)
 	defer tick.Stop()
 	for {
@@ -283,15 +283,12 @@ func (s *Server) all() []*thread {
 	return list
 }
 
-// directories returns the threads that are directories.
-func (s *Server) directories() []string {
-	var dirs []string
+// addresses returns the addresses of the threads.
+func (s *Server) addresses() (list []string) {
 	for _, t := range s.all() {
-		if t.remote == nil {
-			dirs = append(dirs, t.dir)
-		}
+		list = append(list, t.dir)
 	}
-	return dirs
+	return list
 }
 
 func (s *Server) count() int {

@@ -49,15 +49,19 @@ type RefusedError struct {
 func (e *RefusedError) Error() string { return e.What + " - " + e.Fix }
 
 // Open starts the exporting program for an OTLP endpoint. With thread, the program also
-// exports the runs that are recorded in that directory. It returns a [*RefusedError] with
+// exports the runs that are recorded in the thread at that address. It returns a [*RefusedError] with
 // what the program says.
 func Open(endpoint, thread string) (*Sink, error) {
-	path := programs.Find(programs.Serve)
+	name := programs.Serve
+	if strings.Contains(thread, "://") {
+		name = programs.Net
+	}
+	path := programs.Find(name)
 	if path == "" {
 		path = programs.Thread() // in one file with the others, or it says what is missing
 	}
 	if path == "" {
-		return nil, &RefusedError{1, "the exporter of traces is the program thread-serve, which is not installed", "install the package thread"}
+		return nil, &RefusedError{1, "the exporter of traces is the program " + name + ", which is not installed", "install the package thread"}
 	}
 	args := []string{"serve", "--spans", "--otlp", endpoint}
 	if thread != "" {

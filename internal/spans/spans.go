@@ -8,6 +8,7 @@ package spans
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -87,7 +88,7 @@ func hash(bytes int, parts []string) string {
 func Pushed(thread string, e *event.Event) Span {
 	thread = redact.Text(thread)
 	id := strconv.FormatInt(e.ID, 10)
-	s := Span{Name: "push " + filepath.Base(thread), Kind: Producer, Attributes: messaging(thread, "send", "push")}
+	s := Span{Name: "push " + nameOf(thread), Kind: Producer, Attributes: messaging(thread, "send", "push")}
 	traceparent, request := e.Trace()
 	parent, ok := Parse(traceparent)
 	if !ok {
@@ -104,6 +105,14 @@ func Pushed(thread string, e *event.Event) Span {
 		s.Attributes["thread.request.id"] = request
 	}
 	return s
+}
+
+// nameOf returns the short name of a thread.
+func nameOf(thread string) string {
+	if u, err := url.Parse(thread); err == nil && u.Query().Has("thread") {
+		return u.Query().Get("thread")
+	}
+	return filepath.Base(thread)
 }
 
 // Delivered returns the span of a delivery to a consumer: a child of the push. Its id

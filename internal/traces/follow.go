@@ -2,33 +2,34 @@ package traces
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"thread/engine"
 	"thread/history"
+	"thread/internal/address"
 	"thread/internal/spans"
 	"thread/internal/watch"
-	"thread/lock"
 )
 
-// Follower finds runs that have ended in the history of a thread directory. Up to where it
-// has exported them is stored in run/traces.lock, which only one follower holds. After a
-// kill the next one continues there; without the file it begins with what ends from then on.
+// Follower finds runs that have ended in the history of a thread. Its mark stores up to where
+// it has exported them. After a kill the next follower continues there; without a mark it
+// begins with what ends from then on.
 type Follower struct {
-	dir   string
-	opts  []engine.Option
-	held  *lock.File
-	at    int64 // the history event up to which runs are exported
-	seen  [2]stamp
-	rests time.Duration   // stampAge, but in tests
-	empty bool            // nothing was recorded at Begin
-	sent  map[string]bool // pushes that were exported lately
+	thread string // its directory or address
+	opts   []engine.Option
+	mark   mark
+	at     int64 // the history event up to which runs are exported
+	seen   [2]stamp
+	rests  time.Duration   // stampAge, but in tests
+	empty  bool            // nothing was recorded at Begin
+	sent   map[string]bool // pushes that were exported lately
+	// recorded is the thread of the history at a URL, nil for a directory or before the first
+	// look. A *history.History here would link all of that package into thread serve.
+	recorded *engine.Thread
 }
 
 type stamp struct {
@@ -45,58 +46,103 @@ const (
 	maxSent  = 10_000
 )
 
-// Follow returns a follower for the thread in dir, which opens it with opts.
-func Follow(dir string, opts ...engine.Option) *Follower {
-	return &Follower{dir: dir, opts: opts, rests: stampAge, sent: map[string]bool{}}
+// Follow returns a follower for the thread at an address, which opens it with opts.
+func Follow(thread string, opts ...engine.Option) *Follower {
+	f := &Follower{thread: thread, opts: opts, rests: stampAge, sent: map[string]bool{}}
+	if address.IsURL(thread) {
+		f.mark = &recordMark{thread: thread, opts: opts, me: rand.Text()}
+		return f
+	}
+	f.mark = &fileMark{path: filepath.Join(thread, "run", "traces.lock")}
+	return f
 }
 
 // Close lets another follower continue.
 func (f *Follower) Close() {
-	if f.held != nil {
-		_ = f.held.Close()
-		f.held = nil
+	f.mark.release()
+	if f.recorded != nil {
+		_ = f.recorded.Close()
+		f.recorded = nil
 	}
+}
+
+// open returns the history and the thread, and what to call at the end.
+func (f *Follower) open(ctx context.Context) (h *history.History, t *engine.Thread, end func(), err error) {
+	if h, err = history.Open(ctx, f.thread, history.WithEngine(f.opts...)); err != nil {
+		return nil, nil, nil, err
+	}
+	if t, err = address.Open(f.thread, f.opts...); err != nil {
+		return nil, nil, nil, errors.Join(err, h.Close())
+	}
+	return h, t, func() { _, _ = h.Close(), t.Close() }, nil
 }
 
 // Begin takes note of what is recorded before the first Look, which then continues from there.
 func (f *Follower) Begin(ctx context.Context) error {
-	if f.stamps() == [2]stamp{} {
-		f.empty = true
+	now, err := f.stamps(ctx)
+	if f.empty = now == [2]stamp{} && err == nil; f.empty || err != nil {
+		return err
+	}
+	if err = f.hold(ctx); errors.Is(err, ErrHeld) {
 		return nil
 	}
-	_, err := f.hold(ctx)
 	return err
 }
 
-func (f *Follower) stamps() (now [2]stamp) {
-	if at, size, err := watch.Written(filepath.Join(f.dir, history.Dir)); err == nil {
+// stamps returns what changes with the history: the times of its files, at a URL its head.
+func (f *Follower) stamps(ctx context.Context) (now [2]stamp, err error) {
+	if address.IsURL(f.thread) {
+		now[0].size, err = f.head(ctx)
+		return now, err
+	}
+	if at, size, err := watch.Written(filepath.Join(f.thread, history.Dir)); err == nil {
 		now[0] = stamp{at, size}
 	}
-	if info, err := os.Stat(filepath.Join(f.dir, "logs", "runs")); err == nil {
+	if info, err := os.Stat(filepath.Join(f.thread, "logs", "runs")); err == nil {
 		now[1] = stamp{info.ModTime(), info.Size()}
 	}
-	return now
+	return now, nil
 }
 
-// ErrHeld says that another follower exports what is recorded in the directory.
+// head returns the newest id of the history at a URL, 0 without a history.
+func (f *Follower) head(ctx context.Context) (id int64, err error) {
+	if f.recorded == nil {
+		url, err := address.History(f.thread)
+		if err != nil {
+			return 0, err
+		}
+		if f.recorded, err = address.Open(url, f.opts...); err != nil {
+			return 0, err
+		}
+	}
+	err = f.recorded.View(ctx, func(tx *engine.Tx) error {
+		id = tx.Head()
+		return nil
+	})
+	if errors.Is(err, engine.ErrNotThread) {
+		return 0, nil
+	}
+	return id, err
+}
+
+// ErrHeld says that another follower exports what is recorded in the thread.
 var ErrHeld = errors.New("another process exports the traces of the thread")
 
 // Look calls send with the spans of runs that have ended since the last call. It returns
 // [ErrHeld] where another follower does that. send returns nil when it is done with them; after an error they are sent again.
 func (f *Follower) Look(ctx context.Context, send func(context.Context, []spans.Span) error) error {
-	now := f.stamps()
+	now, err := f.stamps(ctx)
+	if err != nil {
+		return err
+	}
 	if now == f.seen && time.Since(now[0].modified) > f.rests && time.Since(now[1].modified) > f.rests {
 		return nil
 	}
 	if now == [2]stamp{} {
 		return nil
 	}
-	held, err := f.hold(ctx)
-	if err != nil {
+	if err := f.hold(ctx); err != nil {
 		return err
-	}
-	if !held {
-		return ErrHeld
 	}
 	if err := f.look(ctx, send); err != nil {
 		return err
@@ -105,37 +151,22 @@ func (f *Follower) Look(ctx context.Context, send func(context.Context, []spans.
 	return nil
 }
 
-// hold takes the lock and reads how far its last holder came.
-func (f *Follower) hold(ctx context.Context) (bool, error) {
-	if f.held != nil {
-		return true, nil
+// hold takes the mark and reads how far its last holder came.
+func (f *Follower) hold(ctx context.Context) error {
+	at, found, err := f.mark.hold(ctx)
+	if err != nil {
+		return err
 	}
-	path := filepath.Join(f.dir, "run", "traces.lock")
-	if err := lock.Mkdir(filepath.Dir(path)); err != nil {
-		return false, err
-	}
-	held, err := lock.Try(path, lock.Exclusive)
-	if errors.Is(err, lock.ErrHeld) {
-		return false, nil
+	if !found {
+		if at, err = f.begin(ctx); err == nil {
+			err = f.mark.move(ctx, at)
+		}
 	}
 	if err != nil {
-		return false, err
+		f.mark.release()
 	}
-	text := make([]byte, 32)
-	n, _ := held.File().ReadAt(text, 0)
-	at, err := strconv.ParseInt(strings.TrimSpace(string(text[:n])), 10, 64)
-	f.held = held
-	if err == nil {
-		f.at = at
-		return true, nil
-	}
-	if at, err = f.begin(ctx); err == nil {
-		err = f.moved(at)
-	}
-	if err != nil {
-		f.Close()
-	}
-	return err == nil, err
+	f.at = at
+	return err
 }
 
 // begin returns where a follower begins that none was before.
@@ -143,39 +174,29 @@ func (f *Follower) begin(ctx context.Context) (at int64, err error) {
 	if f.empty {
 		return 0, nil
 	}
-	h, err := history.Open(ctx, f.dir, f.options()...)
+	h, _, end, err := f.open(ctx)
 	if err != nil {
 		return 0, err
 	}
-	at, err = h.Head(ctx)
-	return at, errors.Join(err, h.Close())
-}
-
-func (f *Follower) options() []history.Option {
-	return []history.Option{history.WithEngine(f.opts...)}
+	defer end()
+	return h.Head(ctx)
 }
 
 // moved stores that runs are exported up to a history event.
-func (f *Follower) moved(at int64) error {
+func (f *Follower) moved(ctx context.Context, at int64) error {
 	f.at = at
-	_, err := f.held.File().WriteAt(fmt.Appendf(nil, "%020d\n", at), 0)
-	return err
+	return f.mark.move(ctx, at)
 }
 
 func (f *Follower) look(ctx context.Context, send func(context.Context, []spans.Span) error) (err error) {
-	h, err := history.Open(ctx, f.dir, f.options()...)
+	h, t, end, err := f.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	t, err := engine.Open(f.dir, f.opts...)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	s := &source{thread: f.dir, h: h, t: t}
+	defer end()
+	s := &source{thread: f.thread, h: h, t: t}
 	if head, err := h.Head(ctx); err != nil || head < f.at { // another history is in its place
-		return errors.Join(err, f.moved(head))
+		return errors.Join(err, f.moved(ctx, head))
 	}
 	var list []spans.Span
 	at := f.at
@@ -189,7 +210,7 @@ func (f *Follower) look(ctx context.Context, send func(context.Context, []spans.
 			}
 		}
 		list = nil
-		return f.moved(at)
+		return f.moved(ctx, at)
 	}
 	for c, err := range h.Changes(ctx, f.at, "type = 'run'") {
 		if err != nil {

@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = build("../../bridge", "./cmd/thread-bridge")
 	}
+	if err == nil {
+		err = build("../../net", "./cmd/thread-net")
+	}
 	code := 1
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -199,6 +202,34 @@ func (c *collector) parentOf(s span) span {
 	return span{}
 }
 
+// everywhere runs a test with a thread in a directory, and with one in PostgreSQL, each called inbox.
+func everywhere(t *testing.T, test func(t *testing.T, inbox string)) {
+	t.Run("directory", func(t *testing.T) {
+		inbox := filepath.Join(room(t), "inbox")
+		thread(t, "init", inbox)
+		test(t, inbox)
+	})
+	t.Run("address", func(t *testing.T) {
+		if os.Getenv("THREAD_POSTGRES") == "" {
+			conn, err := net.Dial("tcp", "127.0.0.1:5432")
+			if err != nil {
+				t.Skip(err)
+			}
+			conn.Close()
+		}
+		t.Setenv("XDG_STATE_HOME", room(t))
+		schema := fmt.Sprintf("thread_test_%d_%d", os.Getpid(), time.Now().UnixNano())
+		inbox := "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable&schema=" + schema + "&thread=inbox"
+		thread(t, "init", inbox)
+		t.Cleanup(func() {
+			if out, err := exec.Command("psql", "-h", "127.0.0.1", "-U", "postgres", "-c", "DROP SCHEMA "+schema+" CASCADE").CombinedOutput(); err != nil {
+				t.Logf("the schema stays: %v %s", err, out)
+			}
+		})
+		test(t, inbox)
+	})
+}
+
 func thread(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "thread"), args...)
@@ -268,14 +299,15 @@ thread run end --status completed "$R"
 }
 
 // TestServe: a handler's trace from its push to the steps of its run.
-func TestServe(t *testing.T) {
+func TestServe(t *testing.T) { everywhere(t, serves) }
+
+func serves(t *testing.T, dir string) {
 	c := newCollector(t)
 	c.start()
 	defer func() { c.stop() }()
-	dir, script := filepath.Join(room(t), "inbox"), agent(t)
-	thread(t, "init", dir)
+	script := agent(t)
 	thread(t, "subscribe", "--thread", dir, "--consumer", "c", "--handler", "sh '"+script+"' && thread ack --consumer c --event-id 1")
-	background(t, "thread-serve", "serve", "--thread", dir, "--otlp", c.endpoint)
+	background(t, "thread", "serve", "--thread", dir, "--otlp", c.endpoint)
 	for end := time.Now().Add(patience); exec.Command(filepath.Join(bin, "thread"), "lanes", "--thread", dir).Run() != nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) { // before, the push starts the handler, which exports nothing
 			t.Fatal("the server does not answer")
@@ -287,7 +319,9 @@ func TestServe(t *testing.T) {
 }
 
 // TestWay is the way of a message: a broker, the bridge, a delivery, a run, two steps.
-func TestWay(t *testing.T) {
+func TestWay(t *testing.T) { everywhere(t, way) }
+
+func way(t *testing.T, dir string) {
 	broker, err := net.Dial("tcp", "127.0.0.1:6379")
 	if err != nil {
 		if os.Getenv("THREAD_BRIDGE_BROKERS") != "" {
@@ -299,8 +333,7 @@ func TestWay(t *testing.T) {
 	c := newCollector(t)
 	c.start()
 	defer func() { c.stop() }()
-	dir, script := filepath.Join(room(t), "inbox"), agent(t)
-	thread(t, "init", dir)
+	script := agent(t)
 	queue := fmt.Sprintf("traces%d", time.Now().UnixNano())
 	config := filepath.Join(t.TempDir(), "orders.yaml")
 	text := fmt.Sprintf("queue_name: %s\nconsumer_group: inbox\nhandler: sh '%s'\nadapter: {type: redis, connection: {address: \"127.0.0.1:6379\", create: true}}\n", queue, script)
@@ -309,6 +342,9 @@ func TestWay(t *testing.T) {
 	}
 	defer fmt.Fprintf(broker, "DEL %s\r\n", queue)
 	background(t, "thread-bridge", "trigger", "run", "--thread", dir, "--config", config, "--otlp", c.endpoint)
+	if strings.Contains(dir, "://") {
+		background(t, "thread", "serve", "--thread", dir) // there a push starts no handler
+	}
 	thread(t, "trigger", "send", "--thread", dir, "--config", config, "--body", `{"order":7}`, "--header", "traceparent="+given)
 
 	chat := c.await("chat small-1")
@@ -330,17 +366,41 @@ func TestWay(t *testing.T) {
 	if tree := c.tree(); strings.Contains(tree, "secret words") {
 		t.Errorf("the answer of a model is in a span:\n%s", tree)
 	}
+	published(t, c, dir, broker)
 	found, err := os.ReadFile(script + ".trace")
 	if err != nil || !strings.HasPrefix(string(found), "00-"+trace+"-") || strings.Contains(string(found), parent) {
 		t.Errorf("the command has found the trace context %q, %v", found, err)
 	}
 }
 
+// published: an event that is published takes its trace along.
+func published(t *testing.T, c *collector, dir string, broker net.Conn) {
+	t.Helper()
+	queue := fmt.Sprintf("traces%dout", time.Now().UnixNano())
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const adapter = "adapter: {type: redis, connection: {address: \"127.0.0.1:6379\", create: true}}\n"
+	out := write("out.yaml", fmt.Sprintf("name: out\nqueue_name: %s\nheaders: {Traceparent: '\"mine\"'}\n", queue)+adapter)
+	in := write("in.yaml", fmt.Sprintf("queue_name: %s\nconsumer_group: other\n", queue)+adapter)
+	defer fmt.Fprintf(broker, "DEL %s\r\n", queue)
+	other := filepath.Join(room(t), "other")
+	thread(t, "init", other)
+	background(t, "thread-bridge", "trigger", "run", "--thread", other, "--config", in, "--otlp", c.endpoint)
+	background(t, "thread-bridge", "publish", "run", "--thread", dir, "--config", out, "--otlp", c.endpoint)
+	c.descends(c.await("process "+queue), trace, parent, "process "+queue, "send "+queue, "push inbox", "process ")
+}
+
 // TestWork: the runs of a worker, with a collector that comes late.
-func TestWork(t *testing.T) {
+func TestWork(t *testing.T) { everywhere(t, works) }
+
+func works(t *testing.T, dir string) {
 	c := newCollector(t)
-	dir := filepath.Join(room(t), "inbox")
-	thread(t, "init", dir)
 	thread(t, "run", "enqueue", "--thread", dir, "--trigger", "message", "--agent", "coder", "--traceparent", given)
 	thread(t, "run", "work", "--thread", dir, "--drain", "--otlp", c.endpoint, "--", "sh", "-c", "exit 3")
 	if n := len(c.spans()); n != 0 {

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"thread/bridge/config"
 	"thread/bridge/trigger"
 	"thread/engine"
+	"thread/event"
 	"thread/internal/cli"
+	"thread/internal/spans"
 	"thread/internal/systemd"
+	"thread/internal/verb/tracing"
 )
 
 type publishRunCmd struct {
@@ -21,6 +25,7 @@ type publishRunCmd struct {
 	Limit       cli.Text `placeholder:"N" help:"With --dry-run, print at most N messages."`
 	WaitConnect bool     `name:"wait-connect" help:"Wait for a broker that cannot be reached yet, in place of ending."`
 	Listen      cli.Text `placeholder:"ADDRESS" help:"Answer GET /healthz, /status and /metrics there: unix:PATH or HOST:PORT."`
+	tracing.Flag
 	logFlags
 }
 
@@ -74,6 +79,15 @@ func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
 		}
 		return nil
 	}
+	traces, err := c.Open("")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := traces.Close(); err != nil {
+			log.Warn(err.Error())
+		}
+	}()
 	var list []*trigger.Publisher
 	holds := map[*trigger.Publisher]*holding{}
 	var beats []func() time.Time
@@ -91,6 +105,7 @@ func (c *publishRunCmd) Run(ctx context.Context, a *cli.App) error {
 			return err
 		}
 		defer end()
+		p.Trace = traceFrom(traces, a.Dir, rule)
 		holds[p] = held
 		list, beats = append(list, p), append(beats, p.Beat)
 		web.own(t.Dir(), "publish", rule.Name, aboutPublisher(p), log)
@@ -163,6 +178,24 @@ func (c *publishRunCmd) publisher(ctx context.Context, t *engine.Thread, rule *c
 		return nil, nil, nil, err
 	}
 	return p, own, func() { sink.Close(); own.close() }, nil
+}
+
+// traceFrom returns what passes a span for each published event to sink: a child of its push.
+// It is nil without a sink.
+func traceFrom(sink *spans.Sink, thread string, rule *config.Publish) func(*event.Event) (string, func()) {
+	if sink == nil {
+		return nil
+	}
+	return func(e *event.Event) (string, func()) {
+		push, id := spans.Pushed(thread, e), strconv.FormatInt(e.ID, 10)
+		s := spans.Span{Name: "send " + rule.Queue, Kind: spans.Producer, Parent: push.ID, Start: time.Now(), Attributes: map[string]any{"messaging.system": rule.Adapter,
+			"messaging.destination.name": rule.Queue, "messaging.operation.type": "send", "messaging.operation.name": "publish", "messaging.message.id": id}}
+		s.Context = push.Child(spans.ID("publish", thread, rule.Name, id, s.Start.String()))
+		return s.Traceparent(), func() {
+			s.End = time.Now()
+			sink.Send(push, s)
+		}
+	}
 }
 
 // previewed is a message as --dry-run prints it.

@@ -13,7 +13,6 @@ import (
 	"thread/engine"
 	"thread/history"
 	"thread/internal/cli"
-	"thread/internal/spans"
 	"thread/internal/terminal"
 	"thread/internal/traces"
 	"thread/internal/verb/tracing"
@@ -90,7 +89,7 @@ func (c *runWorkCmd) Run(ctx context.Context, a *cli.App) error {
 		return err
 	}
 	return with(ctx, a, c.Thread, func(h *history.History) error {
-		sink, err := c.traces(a)
+		sink, err := c.Open(a.Dir)
 		if err != nil {
 			return err
 		}
@@ -109,14 +108,6 @@ func (c *runWorkCmd) Run(ctx context.Context, a *cli.App) error {
 		all.Wait()
 		return err
 	})
-}
-
-// traces starts the exporter, nil without --otlp.
-func (c *runWorkCmd) traces(a *cli.App) (*spans.Sink, error) {
-	if c.OTLP.Set && cli.IsURL(a.Dir) {
-		return nil, cli.UsageError("--otlp is for a history in a directory", "leave it out")
-	}
-	return c.Open(a.Dir)
 }
 
 // trace returns what makes the span of its run the parent of what a command traces, nil

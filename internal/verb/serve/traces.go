@@ -22,9 +22,6 @@ func (c *serveCmd) tracer(log *slog.Logger) (*otlp.Tracer, error) {
 	if !c.OTLP.Set {
 		return nil, nil
 	}
-	if cli.IsURL(c.NamesThread()) {
-		return nil, cli.UsageError("--otlp is for threads in directories", "leave it out, or serve the thread in PostgreSQL by another thread serve")
-	}
 	client, err := c.client(func(format string, args ...any) { log.Warn(fmt.Sprintf(format, args...)) })
 	if err != nil {
 		return nil, err
@@ -40,7 +37,12 @@ func (c *serveCmd) client(warn func(format string, args ...any)) (*otlp.Client, 
 	return client, err
 }
 
-func engineOptions(dir string) []engine.Option { return []engine.Option{dispatch.OwnFile(dir)} }
+func engineOptions(thread string) []engine.Option {
+	if cli.IsURL(thread) {
+		return nil
+	}
+	return []engine.Option{dispatch.OwnFile(thread)}
+}
 
 // exportSpans is the program of [spans.Open]: it exports the spans on stdin until that ends,
 // and the runs of the thread, if there is one. What goes wrong is in the log of the thread.
@@ -49,6 +51,8 @@ func (c *serveCmd) exportSpans(a *cli.App) error {
 	var dirs []string
 	if len(c.Thread) == 1 {
 		dirs = c.Thread
+	}
+	if len(dirs) == 1 && !cli.IsURL(dirs[0]) {
 		log := jsonlog.OpenLog(dirs[0])
 		warn = func(format string, args ...any) { _ = log.Warn(format, args...) } // a log that cannot be written stops nothing
 	}
@@ -58,14 +62,14 @@ func (c *serveCmd) exportSpans(a *cli.App) error {
 	}
 	// It ends with its stdin, and not with what is sent to all processes of a service.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	stop := otlp.NewTracer(client, engineOptions).Start(func() []string { return dirs }) // before what it is to export
+	defer stop()
 	if err := a.Out.Text(spans.Ready + "\n"); err != nil {
 		return err
 	}
 	if err := a.Out.Flush(); err != nil {
 		return err
 	}
-	stop := otlp.NewTracer(client, engineOptions).Start(func() []string { return dirs })
 	client.Lines(context.Background(), a.Stdin)
-	stop()
 	return nil
 }

@@ -14,13 +14,10 @@ type Flag struct {
 }
 
 // Open starts the exporter. It returns nil without the flag, which takes no spans. The runs
-// that are recorded in the directory thread are exported also, unless it is "" or an address.
+// that are recorded in the thread are exported also, unless it is "".
 func (f *Flag) Open(thread string) (*spans.Sink, error) {
 	if !f.OTLP.Set {
 		return nil, nil
-	}
-	if cli.IsURL(thread) {
-		thread = ""
 	}
 	sink, err := spans.Open(f.OTLP.Value, thread)
 	var refused *spans.RefusedError
