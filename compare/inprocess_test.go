@@ -93,10 +93,18 @@ func (l *lab) pushInProcess() error {
 	if err != nil {
 		return err
 	}
-	fns := []func() error{func() error {
-		_, err := t.Push(ctx, event.Draft{Source: "self", Type: "message", Content: payload})
+	kept, err := engine.Open(l.few, engine.WithKeepOpen())
+	if err != nil {
 		return err
-	}}
+	}
+	defer kept.Close()
+	var fns []func() error
+	for _, t := range []*engine.Thread{t, kept} {
+		fns = append(fns, func() error {
+			_, err := t.Push(ctx, event.Draft{Source: "self", Type: "message", Content: payload})
+			return err
+		})
+	}
 	for _, driver := range []string{"sqlite3", "sqlite"} {
 		db, err := openSQLite(driver, l.path("push-"+driver+".db"))
 		if err != nil {
@@ -116,8 +124,9 @@ func (l *lab) pushInProcess() error {
 	if err != nil {
 		return err
 	}
-	l.paired("one durable push in process, which opens and closes the file each time", m[0], m[1], "(C, kept open)", 0)
-	l.paired("the same next to SQLite in Go", m[0], m[2], "(Go, kept open)", 0)
+	l.paired("one durable push in process, which opens and closes the file each time", m[0], m[2], "(C, kept open)", 0)
+	l.paired("the same with WithKeepOpen", m[1], m[2], "(C, kept open)", 1)
+	l.paired("the same next to SQLite in Go", m[1], m[3], "(Go, kept open)", 0)
 	return nil
 }
 

@@ -106,6 +106,7 @@ func compare() error {
 	}{
 		{"ingest", false, l.ingest},
 		{"one push", true, l.push},
+		{"flash", false, l.flash},
 		{"large events", true, l.largeEvents},
 		{"pages", true, l.pages},
 		{"drain", true, l.drain},
