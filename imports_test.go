@@ -55,7 +55,7 @@ var permitted = map[string]string{
 	"thread/internal/store/rec":          "thread/index",
 	"thread/internal/store/storetest":    "thread/event thread/filter thread/internal/store", // tests only
 	"thread/internal/store/bolt/disk":    "thread/event thread/index thread/internal/store thread/jsonlog",
-	"thread/internal/store/bolt/journal": "golang.org/x/sys",
+	"thread/internal/store/bolt/journal": "thread/index golang.org/x/sys",
 	"thread/internal/store/bolt":         "thread/internal/store/bolt/journal thread/event thread/filter thread/index thread/internal/durable thread/internal/progress thread/internal/store thread/internal/store/bolt/disk thread/internal/target thread/jsonlog thread/lock go.etcd.io/bbolt golang.org/x/sys",
 
 	"thread/engine": "thread/event thread/filter thread/index thread/internal/duration thread/internal/progress thread/internal/redact thread/internal/store thread/internal/store/bolt thread/jsonlog thread/internal/watch thread/lock github.com/robfig/cron/v3",

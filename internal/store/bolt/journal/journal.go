@@ -23,10 +23,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"slices"
+	"sync"
+
+	"thread/index"
 )
 
 const (
@@ -48,8 +50,6 @@ var (
 	ErrDamaged = errors.New("the journal is damaged")
 	// ErrOlder is returned for a database that is older than its journal.
 	ErrOlder = errors.New("events.db is older than its journal")
-
-	table = crc32.MakeTable(crc32.Castagnoli)
 )
 
 // Base names a commit of events.db. Epochs rise with the commits of a thread; a salt is
@@ -101,8 +101,10 @@ func (j *File) Rebase(base Base) { *j = File{f: j.f, base: base, last: j.last[:0
 
 // Epoch returns the epoch of the record in slot 0, 0 when that is not sound.
 func Epoch(f *os.File) uint64 {
-	buf := make([]byte, SlotBytes)
-	r, _, _ := New(f, Base{}).recordAt(0, &buf) // not sound: without a base
+	w := newWindow(f)
+	defer w.close()
+	b, _ := w.slot(0)
+	r, _ := parse(b) // not sound: without a base
 	return r.base.Epoch
 }
 
@@ -123,13 +125,17 @@ func parse(b []byte) (r record, ok bool) {
 		return r, false
 	}
 	r.crc = binary.BigEndian.Uint32(b)
-	if crc32.Checksum(b[4:n], table) != r.crc {
+	if index.Sum(nil, b[4:n]) != r.crc {
 		return r, false
 	}
-	r.base = Base{binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
+	r.base = baseIn(b)
 	r.number, r.before = binary.BigEndian.Uint32(b[24:]), binary.BigEndian.Uint32(b[28:])
 	r.bytes = b[:n:n]
 	return r, true
+}
+
+func baseIn(b []byte) Base {
+	return Base{binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}
 }
 
 // slotsOf returns how many slots n bytes take.
@@ -143,12 +149,14 @@ const readAhead = (MaxChanges + headerBytes) / SlotBytes
 // the journal belongs to a later base. Where all is set, it looks at the whole file for
 // them, and otherwise at the next 64 KiB.
 func (j *File) Read(all bool, apply func(changes []byte) error) error {
-	buf := make([]byte, SlotBytes)
+	w := newWindow(j.f)
+	defer w.close()
 	for j.slot < Slots {
-		r, ok, err := j.recordAt(j.slot, &buf)
+		b, err := w.slot(j.slot)
 		if err != nil {
 			return err
 		}
+		r, ok := parse(b)
 		if ok && r.base != j.base && j.slot == 0 && r.base.Epoch >= j.base.Epoch {
 			return ErrOlder
 		}
@@ -167,35 +175,65 @@ func (j *File) Read(all bool, apply func(changes []byte) error) error {
 		end = min(j.slot+readAhead, Slots)
 	}
 	for slot := j.slot; slot < end; slot++ {
-		r, ok, err := j.recordAt(slot, &buf)
+		b, err := w.slot(slot)
 		if err != nil {
 			return err
 		}
-		if ok && r.base == j.base && r.number >= j.number {
+		if baseIn(b) != j.base { // most are of an earlier base
+			continue
+		}
+		if r, ok := parse(b); ok && r.number >= j.number {
 			return fmt.Errorf("%w: record %d cannot be read, and record %d is there", ErrDamaged, j.number, r.number)
 		}
 	}
 	return nil
 }
 
-// recordAt reads the record that begins at a slot into buf, which grows to its length.
-func (j *File) recordAt(slot int, buf *[]byte) (r record, ok bool, err error) {
-	at := int64(slot) * SlotBytes
-	n, err := j.f.ReadAt((*buf)[:SlotBytes], at)
-	if n < SlotBytes && (err == nil || errors.Is(err, io.EOF)) {
-		return r, false, fmt.Errorf("%w: it has %d bytes, expected %d", ErrDamaged, at+int64(n), Bytes)
-	}
+// window is a part of the file that was read in one go.
+type window struct {
+	f   *os.File
+	at  int64
+	b   []byte // of all
+	all *[windowBytes]byte
+}
+
+// windowBytes is how much is read at once: what a record takes at the most.
+const windowBytes = readAhead * SlotBytes
+
+var windows = sync.Pool{New: func() any { return new([windowBytes]byte) }}
+
+func newWindow(f *os.File) *window { return &window{f: f, all: windows.Get().(*[windowBytes]byte)} }
+
+// close ends the use of all that was read.
+func (w *window) close() { windows.Put(w.all) }
+
+// slot returns the bytes from the beginning of a slot on, as many as the record there says
+// that it has, and at least a slot.
+func (w *window) slot(n int) ([]byte, error) {
+	at := int64(n) * SlotBytes
+	b, err := w.read(at, SlotBytes)
 	if err != nil {
-		return r, false, err
+		return nil, err
 	}
-	if length := int(binary.BigEndian.Uint32((*buf)[4:])); length > n && length <= min(MaxChanges+headerBytes, Bytes-int(at)) {
-		*buf = slices.Grow((*buf)[:n], length-n)[:length]
-		if n, err = j.f.ReadAt(*buf, at); err != nil && !errors.Is(err, io.EOF) {
-			return r, false, err
+	if len(b) < SlotBytes {
+		return nil, fmt.Errorf("%w: it has %d bytes, expected %d", ErrDamaged, at+int64(len(b)), Bytes)
+	}
+	if length := int(binary.BigEndian.Uint32(b[4:])); length > SlotBytes && length <= min(MaxChanges+headerBytes, Bytes-int(at)) {
+		return w.read(at, length)
+	}
+	return b[:SlotBytes], nil
+}
+
+// read returns n bytes at a place, fewer at the end of the file.
+func (w *window) read(at int64, n int) ([]byte, error) {
+	if at < w.at || at+int64(n) > w.at+int64(len(w.b)) {
+		m, err := w.f.ReadAt(w.all[:], at)
+		if w.at, w.b = at, w.all[:m]; err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
 		}
 	}
-	r, ok = parse((*buf)[:n])
-	return r, ok, nil
+	b := w.b[at-w.at:]
+	return b[:min(n, len(b))], nil
 }
 
 // Look reports whether the record that was read last is still in its place, and whether
@@ -264,12 +302,12 @@ func (j *File) Append(changes []byte) (written bool, err error) {
 	binary.BigEndian.PutUint32(b[24:], j.number)
 	binary.BigEndian.PutUint32(b[28:], j.crc)
 	b = append(b, changes...)
-	crc := crc32.Checksum(b[4:n], table)
+	crc := index.Sum(nil, b[4:n])
 	binary.BigEndian.PutUint32(b, crc)
 	if n, err := j.f.WriteAt(b[:cap(b)], int64(j.slot)*SlotBytes); err != nil {
 		return n > 0, err
 	}
-	if err := sync(j.f); err != nil {
+	if err := syncData(j.f); err != nil {
 		return true, err
 	}
 	j.last, j.at, j.crc = b[:n], j.slot, crc
@@ -286,7 +324,7 @@ func (j *File) Settle() error {
 			return err
 		}
 	}
-	return sync(j.f)
+	return syncData(j.f)
 }
 
 // Close closes the file.

@@ -8,7 +8,7 @@ import (
 )
 
 // sync makes the data of f durable. The length of the file never changes.
-func sync(f *os.File) (err error) {
+func syncData(f *os.File) (err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err

@@ -5,4 +5,4 @@ package journal
 import "os"
 
 // sync makes f durable.
-func sync(f *os.File) error { return f.Sync() }
+func syncData(f *os.File) error { return f.Sync() }
