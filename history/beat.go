@@ -84,18 +84,26 @@ func (h *History) makeBeatDir() error {
 	return makeDir(filepath.Join(dir, ".beat"), h.dir)
 }
 
-// supervise takes the locks of a run. It returns lock.ErrHeld where another process has the
-// first one, and *leftError where a command of an earlier attempt has the tree lock.
-func (h *History) supervise(run string) (own, tree *lock.File, err error) {
+// supervise takes the locks of a run, alone only the first one. It returns lock.ErrHeld where
+// another process has that, and *leftError where a command of an earlier attempt has the tree
+// lock.
+func (h *History) supervise(run string, alone bool) (own, tree *lock.File, err error) {
 	if err := h.makeBeatDir(); err != nil {
 		return nil, nil, err
 	}
 	if own, err = lock.Try(h.beatPath(run), lock.Exclusive); err != nil {
 		return nil, nil, err
 	}
-	tree, err = lock.Try(h.treePath(run), lock.Exclusive)
-	if errors.Is(err, lock.ErrHeld) {
+	if alone {
+		err = ask(h.treePath(run))
+	} else {
+		tree, err = lock.Try(h.treePath(run), lock.Exclusive)
+	}
+	switch {
+	case errors.Is(err, lock.ErrHeld):
 		err = &leftError{run}
+	case alone && errors.Is(err, fs.ErrNotExist):
+		err = nil
 	}
 	if err != nil {
 		_ = own.Close() // it was only held
@@ -147,9 +155,12 @@ func endLeftAt(ctx context.Context, path string, left *command.Left) (bool, erro
 
 // forget removes what a run that has ended has left.
 func (h *History) forget(run string) {
-	if h.of != nil {
-		h.stopBeat(run)
-	}
+	h.stopBeat(run)
+	h.forgetHere(run)
+}
+
+// forgetHere is forget of what is on this host.
+func (h *History) forgetHere(run string) {
 	_ = os.Remove(h.beatPath(run))
 	_ = os.Remove(h.treePath(run))
 	_ = os.Remove(h.keptPath(run))
@@ -236,16 +247,19 @@ func (r *Run) keep(ctx context.Context) error {
 	defer r.mu.Unlock()
 	if r.lock != nil {
 		if same, _ := lock.Names(r.h.beatPath(r.id), r.lock.File()); !same {
-			own, tree, err := r.h.supervise(r.id)
+			own, tree, err := r.h.supervise(r.id, r.tree == nil)
 			if err != nil {
 				return err
 			}
 			_ = r.lock.Close() // of files that have no name
-			_ = r.tree.Close()
+			if r.tree != nil {
+				_ = r.tree.Close()
+			}
 			r.lock, r.tree = own, tree
 			r.noteAttempt()
 		}
 	}
+	r.silent = false
 	return r.h.touch(ctx, r.id)
 }
 
@@ -267,6 +281,9 @@ func (r *Run) Beat(ctx context.Context, every time.Duration) (_ context.Context,
 		if r.h.of != nil {
 			r.beatServer(ctx, every, cancel)
 			return
+		}
+		if pause(ctx, lookPause) != nil {
+			return // a short run has beaten at its start
 		}
 		var w engine.Watcher
 		if t, err := r.h.thread(true); err == nil {

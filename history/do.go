@@ -238,7 +238,7 @@ func (s *Step) output(ctx context.Context, out *doOutput) (b []byte, err error) 
 func (s *Step) claim(ctx context.Context) (err error) {
 	path := s.r.h.beatPath(s.row.ID)
 	for {
-		s.own, s.tree, err = s.r.h.supervise(s.row.ID)
+		s.own, s.tree, err = s.r.h.supervise(s.row.ID, false)
 		switch {
 		case errors.Is(err, lock.ErrHeld):
 			other, err := lock.Open(ctx, path, lock.Exclusive)
@@ -336,7 +336,7 @@ func (tx *Tx) leftSteps(run string) {
 
 // forgetStep removes the locks of a step, unless a process has them.
 func (h *History) forgetStep(id string) {
-	own, tree, err := h.supervise(id)
+	own, tree, err := h.supervise(id, false)
 	if err != nil {
 		return
 	}

@@ -1,3 +1,22 @@
+// Package history remembers what agents did: sessions, messages, runs and their
+// steps, calls of tools, hooks, actions and artifacts (docs/spec/history.md).
+//
+// The history of the thread directory DIR is a separate thread, DIR/history, made
+// when first needed. Every write of a row is a history event there: its source is
+// "session:S" or "workspace", its type the entity, its subtype the status, the role
+// or "deleted", its content {"op":…,"id":…,"first":…,"row":{…}} with all columns that
+// are not null. The tables that answer queries change in the transaction of the
+// event, and [History.Rebuild] makes them again from the log.
+//
+//	h, err := history.Open("inbox")
+//	s, err := h.StartSession(ctx, history.SessionRow{SubjectRef: "u1", AgentName: "coder"})
+//	run, err := h.StartRun(ctx, history.RunRow{SessionID: s.ID, TriggerType: "message", AgentName: "coder"})
+//	ctx, stop := run.Beat(ctx, 0)
+//	_, err = run.Step(ctx, history.ModelCall{Request: request, Response: response}.Row())
+//	err = run.End(ctx, history.End{Status: history.Completed})
+//
+// Like the engine, a [History] keeps no file open between calls, except for the lock of
+// a supervised run.
 package history
 
 import (
@@ -39,6 +58,7 @@ type History struct {
 	// reads is t for reading: nothing is scheduled in a history, so no read looks for
 	// what is due.
 	reads *engine.Thread
+	group group
 
 	eventsWaited bool             // by a run, when it was looked last
 	lookedTo     map[string]int64 // by the step of a wait for an event: the event up to which was looked
@@ -173,30 +193,8 @@ func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil {
 		return err
 	}
-	var notes []Record
-	var steps []string
-	err = t.Update(ctx, func(e *engine.Tx) error {
-		tx, err := newTx(ctx, h, e)
-		if err != nil {
-			return err
-		}
-		if err = tx.ensureWorkspace(); err != nil {
-			return err
-		}
-		err = tx.run(fn)
-		notes, steps = tx.notes, tx.steps
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, r := range notes {
-		h.log(r)
-	}
-	for _, id := range steps {
-		h.forgetStep(id)
-	}
-	return nil
+	c := &shared{h: h, ctx: ctx, fn: fn}
+	return c.after(t.Update(ctx, c.run))
 }
 
 // View runs fn in one read transaction, which sees the history as it was at one

@@ -292,8 +292,9 @@ func (h *History) workOne(ctx context.Context, o *WorkOptions, fn func(context.C
 	if o.Drain {
 		claim = h.Claim
 	}
+	options := runOptions{supervised: true, alone: true, agents: o.Agents}
 	for ctx.Err() == nil {
-		r, row, err := claim(ctx, Supervised(), ForAgents(o.Agents...))
+		r, row, err := claim(ctx, func(o *runOptions) { *o = options })
 		switch {
 		case errors.Is(err, engine.ErrBusy):
 			continue
@@ -302,15 +303,18 @@ func (h *History) workOne(ctx context.Context, o *WorkOptions, fn func(context.C
 		case err != nil:
 			return err
 		}
-		if err := r.workOn(ctx, &row, fn); err != nil {
+		for err == nil && r != nil {
+			r, row, err = r.workOn(ctx, &row, &options, fn)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// workOn calls fn for the run, and ends it.
-func (r *Run) workOn(ctx context.Context, row *RunRow, fn func(context.Context, *Run) (json.RawMessage, error)) error {
+// workOn calls fn for the run, ends it, and returns the next one that it has taken, nil for none.
+func (r *Run) workOn(ctx context.Context, row *RunRow, o *runOptions, fn func(context.Context, *Run) (json.RawMessage, error)) (next *Run, nextRow RunRow, err error) {
 	defer r.Leave() // for a panic
 	of, stop := r.Beat(ctx, 0)
 	defer stop()
@@ -327,19 +331,20 @@ func (r *Run) workOn(ctx context.Context, row *RunRow, fn func(context.Context, 
 	if output := ParseResult(result); err == nil && output != nil {
 		b, err := json.Marshal(output)
 		if err != nil {
-			return err
+			return nil, nextRow, err
 		}
 		e.Also = func(tx *Tx) error {
 			return tx.Put(&StepRow{RunID: r.id, StepType: "result", Name: "result", AgentName: row.EffectiveAgentName, Status: Completed, Output: b})
 		}
 	}
 	for {
-		switch err := r.End(context.WithoutCancel(ctx), e); {
+		next, nextRow, err = r.endThenClaim(ctx, e, o)
+		switch {
 		case errors.Is(err, engine.ErrBusy) && ctx.Err() == nil:
 		case errors.Is(err, ErrRecovered), errors.Is(err, ErrEnded):
-			return nil // another worker has it
+			return nil, nextRow, nil // another worker has it
 		default:
-			return err
+			return next, nextRow, err
 		}
 	}
 }

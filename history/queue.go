@@ -32,7 +32,7 @@ func (h *History) EnqueueJob(ctx context.Context, row RunRow, input json.RawMess
 	if err := job.valid(row.ID); err != nil {
 		return row, false, err
 	}
-	err = h.Update(ctx, func(tx *Tx) error {
+	err = h.share(ctx, func(tx *Tx) error {
 		stored, known = row, false
 		if p := prefix(byUnique, job.Unique); job.Unique != "" {
 			for _, id := range tx.ids(p) {
@@ -133,41 +133,84 @@ func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, e
 	if t, err := h.thread(false); err != nil || t == nil {
 		return nil, RunRow{}, errors.Join(err, ErrNoneReady)
 	}
-	next, err := h.release(ctx)
+	next, ready, err := h.release(ctx)
 	if err != nil {
 		return nil, RunRow{}, err
 	}
-	none := &noneReady{at: next}
-	is := false
-	if err := h.View(ctx, func(tx *Tx) error { is = tx.any([]byte{byReady}); return nil }); err != nil {
-		return nil, RunRow{}, err
+	if !ready {
+		return nil, RunRow{}, &noneReady{at: next}
 	}
-	if !is {
-		return nil, RunRow{}, none
-	}
-	var row RunRow
-	var r *Run
-	var until *noneReady
+	c := claim{o: &o}
 	err = h.afterLeft(ctx, func() error {
-		return h.Update(ctx, func(tx *Tx) (err error) {
-			r, row, err = tx.take(ctx, &o)
-			if until = nil; errors.As(err, &until) && until.commit {
-				return nil
-			}
-			return err
-		})
+		return h.share(ctx, func(tx *Tx) error { return c.in(ctx, tx) })
 	})
-	if until != nil {
-		until.sooner(next)
-		err = cmp.Or[error](err, until)
+	if c.none != nil {
+		c.none.sooner(next)
+		err = cmp.Or[error](err, c.none)
 	}
 	if err != nil {
-		if r != nil {
-			r.release(true)
-		}
+		c.drop()
 		return nil, RunRow{}, err
 	}
-	return r, row, nil
+	return c.r, c.row, nil
+}
+
+// claim is the run that a transaction takes out of the queue.
+type claim struct {
+	o    *runOptions
+	r    *Run
+	row  RunRow
+	none *noneReady
+}
+
+// in takes the run, in a transaction that may follow one which was undone.
+func (c *claim) in(ctx context.Context, tx *Tx) (err error) {
+	c.drop()
+	c.r, c.row, err = tx.take(ctx, c.o)
+	if c.none = nil; errors.As(err, &c.none) && c.none.commit {
+		return nil
+	}
+	return err
+}
+
+// drop gives up the run, which is not stored as started.
+func (c *claim) drop() {
+	if c.r != nil {
+		c.r.release(true)
+		c.r = nil
+	}
+}
+
+// endThenClaim ends the run, and in the same commit takes the next one out of the queue: nil
+// where none is ready.
+func (r *Run) endThenClaim(ctx context.Context, e End, o *runOptions) (*Run, RunRow, error) {
+	end := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		return nil, RunRow{}, r.End(end, e)
+	}
+	if _, _, err := r.h.release(ctx); err != nil {
+		return nil, RunRow{}, r.End(end, e)
+	}
+	c, claimed := claim{o: o}, true
+	err := r.h.share(r.h.wants(end, rowKey(RunEntity, r.id)), func(tx *Tx) error {
+		if err := r.end(tx, &e); err != nil {
+			return err
+		}
+		err := c.in(end, tx)
+		if claimed = err == nil || errors.Is(err, ErrNoneReady); claimed {
+			return nil
+		}
+		return err
+	})
+	if !claimed {
+		c.drop()
+		return nil, RunRow{}, r.End(end, e)
+	}
+	r.ended(err)
+	if err != nil {
+		c.drop()
+	}
+	return c.r, c.row, err
 }
 
 // Waiting returns how many runs are ready, of each session one at most and whatever the

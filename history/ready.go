@@ -195,10 +195,10 @@ func (tx *Tx) ready() (n int) {
 // releaseRows is how many runs are released in one commit.
 const releaseRows = 256
 
-// release queues the runs that have become due, and returns when the next one is: the zero
-// time where there is none. The event that a run waits for is looked for after the moment at
+// release queues the runs that have become due, and returns when the next one is, the zero
+// time where there is none, and whether a run may be ready. The event that a run waits for is looked for after the moment at
 // which the time of the wait has come: an event that came before is the answer.
-func (h *History) release(ctx context.Context) (next time.Time, err error) {
+func (h *History) release(ctx context.Context) (next time.Time, ready bool, err error) {
 	for first := true; ; first = false {
 		var upto time.Time
 		look := func(tx *Tx) (ids []string, old bool) {
@@ -221,6 +221,7 @@ func (h *History) release(ctx context.Context) (next time.Time, err error) {
 			upto = tx.now
 			ids, old := look(tx)
 			todo, waits = len(ids) > 0 || old, tx.any([]byte{byWaitEvent})
+			ready = tx.any([]byte{byReady})
 			return nil
 		})
 		h.mu.Lock()
@@ -229,9 +230,10 @@ func (h *History) release(ctx context.Context) (next time.Time, err error) {
 		var asked map[string]bool // the waits for events that were looked for
 		if err == nil && waits && (first || todo) {
 			asked, err = h.answerEvents(ctx)
+			ready = true // with an answer
 		}
 		if err != nil || !todo {
-			return next, err
+			return next, ready, err
 		}
 		err = h.Update(ctx, func(tx *Tx) error {
 			ids, old := look(tx)
@@ -248,7 +250,7 @@ func (h *History) release(ctx context.Context) (next time.Time, err error) {
 			return nil
 		})
 		if err != nil {
-			return next, err
+			return next, false, err
 		}
 	}
 }
@@ -322,7 +324,7 @@ func (tx *Tx) take(ctx context.Context, o *runOptions) (r *Run, row RunRow, err 
 		}
 		row.Supervised = o.supervised
 		r = &Run{h: tx.h, id: row.ID, attempt: row.Attempt + 1}
-		switch err := r.claimLock(ctx, o.supervised); {
+		switch err := r.claimLock(ctx, o); {
 		case errors.Is(err, lock.ErrHeld):
 			passed[id] = true
 			none.sooner(tx.local(tx.now.Add(heldAgain)))

@@ -22,9 +22,10 @@ type Run struct {
 	attempt int64
 	handler string // not "": the consumer whose handler it is, to be stored with the first write
 
-	mu   sync.Mutex
-	lock *lock.File // of a supervised run
-	tree *lock.File // the same
+	mu     sync.Mutex
+	silent bool       // the store has no beat of it
+	lock   *lock.File // of a supervised run
+	tree   *lock.File // the same; nil as long as a run of Work has no command
 }
 
 // ID returns the id of the run.
@@ -44,16 +45,17 @@ func (r *Run) Row(ctx context.Context) (row RunRow, err error) {
 func (h *History) Attach(id string, attempt int64) *Run { return &Run{h: h, id: id, attempt: attempt} }
 
 // claimLock makes the run beat, and takes its lock where it is supervised.
-func (r *Run) claimLock(ctx context.Context, supervised bool) error {
-	if supervised {
+func (r *Run) claimLock(ctx context.Context, o *runOptions) error {
+	if o.supervised {
 		var err error
-		r.lock, r.tree, err = r.h.supervise(r.id)
+		r.lock, r.tree, err = r.h.supervise(r.id, o.alone)
 		if err != nil && (r.h.of == nil || errors.Is(err, lock.ErrHeld) || errors.As(err, new(*leftError))) {
 			return err
 		}
 	}
 	if r.h.of != nil {
 		r.noteAttempt()
+		r.silent = true
 		return nil // its row has the time of the start
 	}
 	return r.h.touch(ctx, r.id)
@@ -63,24 +65,37 @@ func (r *Run) claimLock(ctx context.Context, supervised bool) error {
 func (r *Run) release(over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if over && !r.silent {
+		r.h.stopBeat(r.id)
+	}
 	if over {
-		r.h.forget(r.id)
+		r.h.forgetHere(r.id)
 	}
 	if r.lock != nil {
-		_ = r.lock.Close()             // it was only held
+		_ = r.lock.Close() // it was only held
+	}
+	if r.tree != nil {
 		_ = lock.Unlock(r.tree.File()) // also for what the command has left behind
 		_ = r.tree.Close()
-		r.lock, r.tree = nil, nil
 	}
+	r.lock, r.tree = nil, nil
 }
 
 // Tree returns the locked file that the command of a supervised run is to inherit: when this
-// process is killed, recovery ends the processes that have it. It returns nil for another run.
+// process is killed, recovery ends the processes that have it. It returns nil for another run,
+// and where the file cannot be locked.
 func (r *Run) Tree() *os.File {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tree == nil {
+	if r.lock == nil {
 		return nil
+	}
+	if r.tree == nil { // of Work, where most runs have no command
+		tree, err := lock.Try(r.h.treePath(r.id), lock.Exclusive)
+		if err != nil {
+			return nil
+		}
+		r.tree = tree
 	}
 	return r.tree.File()
 }
@@ -103,7 +118,12 @@ func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
 // Update runs fn in one transaction, if the run still belongs to this handle; see
 // [History.Update]. It counts as a beat.
 func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) error {
-	err := r.h.Update(r.h.wants(ctx, rowKey(RunEntity, r.id)), func(tx *Tx) error {
+	return r.write(ctx, r.h.Update, fn)
+}
+
+// write is Update by History.Update, or share.
+func (r *Run) write(ctx context.Context, update func(context.Context, func(*Tx) error) error, fn func(tx *Tx, row *RunRow) error) error {
+	err := update(r.h.wants(ctx, rowKey(RunEntity, r.id)), func(tx *Tx) error {
 		if r.handler != "" {
 			if err := tx.beginHandler(r.id, r.handler); err != nil {
 				return err
@@ -118,6 +138,9 @@ func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) er
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.silent = false
+	r.mu.Unlock()
 	_ = r.h.touch(ctx, r.id) // the write itself has shown that it lives
 	return nil
 }
@@ -159,7 +182,8 @@ type End struct {
 	ErrorCode, ErrorMessage string
 	// Later, above 0, queues the run again, due after that time, in place of its end.
 	Later time.Duration
-	// Also writes more rows in the same commit, if it is set.
+	// Also writes more rows in the same commit, if it is set. It may be called more often than
+	// once, each time in a transaction that has none of its rows.
 	Also func(tx *Tx) error
 }
 
@@ -170,22 +194,29 @@ func (r *Run) End(ctx context.Context, e End) error {
 	if !end.Ended() && e.Status != Waiting {
 		return invalidf("a run does not end as %q", e.Status)
 	}
-	err := r.h.Update(r.h.wants(ctx, rowKey(RunEntity, r.id)), func(tx *Tx) error {
-		row, err := tx.fenced(r.id, r.attempt)
-		if err != nil {
+	err := r.h.share(r.h.wants(ctx, rowKey(RunEntity, r.id)), func(tx *Tx) error { return r.end(tx, &e) })
+	r.ended(err)
+	return err
+}
+
+func (r *Run) end(tx *Tx, e *End) error {
+	row, err := tx.fenced(r.id, r.attempt)
+	if err != nil {
+		return err
+	}
+	if e.Also != nil {
+		if err := e.Also(tx); err != nil {
 			return err
 		}
-		if e.Also != nil {
-			if err := e.Also(tx); err != nil {
-				return err
-			}
-		}
-		return tx.finish(&row, &e, tx.now)
-	})
+	}
+	return tx.finish(&row, e, tx.now)
+}
+
+// ended gives up the run after a write of its end.
+func (r *Run) ended(err error) {
 	if err == nil || errors.Is(err, ErrRecovered) || errors.Is(err, ErrEnded) {
 		r.release(err == nil)
 	}
-	return err
 }
 
 // finish stores the end of an attempt, which is the end of the run, unless a job is to be tried again.
@@ -235,24 +266,26 @@ func (h *History) Cancel(ctx context.Context, id string) (row RunRow, err error)
 }
 
 // Message stores a message of the run's session.
-func (r *Run) Message(ctx context.Context, m MessageRow) (MessageRow, error) {
-	err := r.Update(ctx, func(tx *Tx, row *RunRow) error {
-		m.RunID = r.id
-		orElse(&m.SessionID, row.SessionID)
-		return tx.Put(&m)
+func (r *Run) Message(ctx context.Context, m MessageRow) (stored MessageRow, err error) {
+	err = r.write(ctx, r.h.share, func(tx *Tx, row *RunRow) error {
+		stored = m
+		stored.RunID = r.id
+		orElse(&stored.SessionID, row.SessionID)
+		return tx.Put(&stored)
 	})
-	return m, err
+	return stored, err
 }
 
 // Step stores a step of the run, or a new version of the one with its id. Its seq is
 // the next one when it is 0.
-func (r *Run) Step(ctx context.Context, s StepRow) (StepRow, error) {
-	err := r.Update(ctx, func(tx *Tx, row *RunRow) error {
-		s.RunID = r.id
-		orElse(&s.AgentName, row.EffectiveAgentName)
-		return tx.Put(&s)
+func (r *Run) Step(ctx context.Context, s StepRow) (stored StepRow, err error) {
+	err = r.write(ctx, r.h.share, func(tx *Tx, row *RunRow) error {
+		stored = s
+		stored.RunID = r.id
+		orElse(&stored.AgentName, row.EffectiveAgentName)
+		return tx.Put(&stored)
 	})
-	return s, err
+	return stored, err
 }
 
 // ToolCall stores a call of a tool, or a new version of the one with its id.

@@ -134,6 +134,9 @@ func (h *History) beatOnServer(ctx context.Context, run string) error {
 const stopBeatTime = 5 * time.Second
 
 func (h *History) stopBeat(run string) {
+	if h.of == nil {
+		return // the beat is a file
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopBeatTime)
 	defer cancel()
 	if b, err := h.beating(); err == nil && b != nil {
@@ -220,6 +223,10 @@ const lookEvery = time.Second
 
 // beatServer is the loop of Beat for a thread on a server.
 func (r *Run) beatServer(ctx context.Context, every time.Duration, cancel context.CancelCauseFunc) {
+	beaten := time.Now() // its start
+	if pause(ctx, min(every/2, lookEvery)) != nil {
+		return // a short run needs no beat
+	}
 	t, err := r.h.thread(true)
 	if err != nil {
 		cancel(err)
@@ -231,7 +238,7 @@ func (r *Run) beatServer(ctx context.Context, every time.Duration, cancel contex
 		return
 	}
 	defer w.Close()
-	for beaten := time.Now(); ; {
+	for {
 		began := time.Now()
 		limited, stop := context.WithDeadlineCause(ctx, beaten.Add(2*every), ErrCutOff)
 		err := r.BeatOnce(limited)

@@ -12,6 +12,7 @@ type RunOption func(*runOptions)
 
 type runOptions struct {
 	supervised bool
+	alone      bool          // no command inherits the lock of a supervised run
 	every      time.Duration // 0: as the row says
 	agents     []string      // empty for any
 	with       func(tx *Tx, row *RunRow) error
@@ -50,7 +51,7 @@ func (h *History) StartRun(ctx context.Context, row RunRow, opts ...RunOption) (
 	if _, err := h.thread(true); err != nil {
 		return nil, err
 	}
-	if err := r.claimLock(ctx, o.supervised); err != nil {
+	if err := r.claimLock(ctx, &o); err != nil {
 		return nil, err
 	}
 	var recovered []string

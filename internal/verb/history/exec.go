@@ -316,7 +316,7 @@ func (j *job) end(ctx context.Context, r *history.Run, end history.End, code int
 		if step.Status = end.Status; step.Status == history.Waiting {
 			step.Status = history.Completed // this attempt
 		}
-		end.Also = func(tx *history.Tx) error { return tx.Put(&step) }
+		end.Also = func(tx *history.Tx) error { s := step; return tx.Put(&s) }
 		_, err = retryBusy(func() (struct{}, error) { return struct{}{}, r.End(ctx, end) })
 	}
 	if err == nil {
