@@ -23,9 +23,10 @@ func (tx *tx) setSequences(rows [][][]byte) {
 	}
 }
 
-// recordsOf reads the records that the caller wants.
+// recordsOf reads the records that the caller wants. By key = ANY, the server reads the whole table
+// through the index until it has been analyzed.
 func recordsOf(thread value, w store.Wanted) statement {
-	return sql("SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key = ANY ($3)", thread, text(string(w.Table)), byteas(w.Keys))
+	return sql("SELECT r.key, r.value FROM unnest($3::bytea[]) AS w (key), LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key = w.key LIMIT 1) r", thread, text(string(w.Table)), byteas(w.Keys))
 }
 
 func (tx *tx) setWanted(w store.Wanted, rows [][][]byte) {

@@ -3,9 +3,58 @@ package pgstore
 import (
 	"context"
 	"crypto/rand"
+	"regexp"
 	"strings"
 	"testing"
+
+	"thread/internal/store"
 )
+
+// planOf returns how the server executes a statement.
+func planOf(t *testing.T, s *Store, of statement) (plan string) {
+	t.Helper()
+	ctx := context.Background()
+	if err := s.run(ctx, false, nil, func(tx *tx) error {
+		var data [][]byte
+		var types []uint32
+		for _, v := range of.args {
+			data, types = append(data, v.data), append(types, v.oid)
+		}
+		r := tx.conn.ExecParams(ctx, "EXPLAIN "+of.sql, data, types, []int16{1}, nil).Read() // no result of EXPLAIN is binary
+		for _, row := range r.Rows {
+			plan += string(row[0]) + "\n"
+		}
+		return r.Err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// TestWantedByKey: records that a transaction wants are found by the index, also in a table that
+// has grown since the server has looked at it.
+func TestWantedByKey(t *testing.T) {
+	s := opened(t, newThread(t, newSchema(t)), plain{})
+	ctx := context.Background()
+	grow := sql("INSERT INTO records SELECT $1, 't', convert_to(i::text, 'UTF8'), '' FROM generate_series(1, 1000) i", text(s.thread))
+	if err := s.run(ctx, true, nil, func(tx *tx) error { _, err := tx.do(grow); return err }); err != nil {
+		t.Fatal(err)
+	}
+	wanted := store.Wanted{Table: "t", Keys: [][]byte{[]byte("7"), []byte("none"), []byte("999")}}
+	if plan := planOf(t, s, recordsOf(text(s.thread), wanted)); !regexp.MustCompile(`Index Cond: .*key = `).MatchString(plan) {
+		t.Errorf("not by the key:\n%s", plan)
+	}
+	if err := s.run(store.Wanted.With(wanted, ctx), false, nil, func(tx *tx) error {
+		for key, there := range map[string]bool{"7": true, "none": false, "999": true} {
+			if v, known := tx.known[recordKey{"t", key}]; !known || (v != nil) != there {
+				t.Errorf("%s: %q, %v", key, v, known)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestSweep: what a write forgets of commits is bounded, however many there are, and goes by
 // the index; all old ones go in the end, and no other.
@@ -33,19 +82,7 @@ func TestSweep(t *testing.T) {
 		_, _ = rand.Read(b)
 		return b
 	}
-	explain := s.sweep(random())
-	explain.sql = "EXPLAIN " + explain.sql
-	plan := ""
-	if err := s.run(ctx, false, nil, func(tx *tx) error {
-		// No result of EXPLAIN is binary.
-		r := tx.conn.ExecParams(ctx, explain.sql, [][]byte{explain.args[0].data, explain.args[1].data}, []uint32{oidText, oidBytea}, []int16{1, 1}, nil).Read()
-		for _, row := range r.Rows {
-			plan += string(row[0]) + "\n"
-		}
-		return r.Err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	plan := planOf(t, s, s.sweep(random()))
 	if strings.Contains(plan, "Seq Scan on commits") || !strings.Contains(plan, "commits_pkey") {
 		t.Errorf("the sweep goes through the whole table:\n%s", plan)
 	}
