@@ -304,6 +304,9 @@ func samePages(t *testing.T, one, other string) {
 			if err != nil || errOther != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%d after %d: %+v %v\nwant: %+v %v", events, after, got, errOther, want, err)
 			}
+			if next, err := of[1].Page(ctx, got.Last, 0, 0); err != nil || next.At != got.End {
+				t.Fatalf("%d after %d end at %q, and the next ones begin at %q, %v", events, after, got.End, next.At, err)
+			}
 		}
 	}
 }
