@@ -82,7 +82,7 @@ var permitted = map[string]string{
 	"thread/internal/systemd": "github.com/coreos/go-systemd/v22/daemon",
 
 	"thread/internal/api":  "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/counts thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/signed thread/internal/similar thread/internal/target thread/outbox",
-	"thread/internal/page": "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/dispatch thread/internal/jsonform thread/internal/similar thread/internal/target thread/internal/watch thread/lock",
+	"thread/internal/page": "thread/engine thread/event thread/filter thread/history thread/internal/address thread/internal/dispatch thread/internal/jsonform thread/internal/signed thread/internal/similar thread/internal/target thread/internal/watch thread/lock",
 
 	"thread/internal/mcp": "thread/engine thread/event thread/history thread/internal/address thread/internal/dispatch thread/internal/duration thread/internal/jsonform thread/internal/signed thread/internal/target github.com/modelcontextprotocol/go-sdk",
 

@@ -26,12 +26,13 @@ type API struct {
 	large    chan struct{} // one place for each body of which a long part is in memory
 	counting chan struct{} // one place for each count of events
 	repeats  repeats
-	key      signed.Key // of the deliveries
+	key      signed.Key // of the deliveries of directories
+	keys     sync.Map   // of the other threads, see signing: from *engine.Thread to signed.Key
 }
 
 // New returns the API of host. Each 64 KiB of a body have partTime to come. The journal,
 // nil for none, keeps the answers of requests with a key over a restart. The key signs
-// deliveries.
+// deliveries of directories.
 func New(host Host, partTime time.Duration, journal Journal, key signed.Key) *API {
 	a := &API{host: host, partTime: partTime, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), counting: make(chan struct{}, countsAtOnce), repeats: repeats{now: time.Now}, key: key}
 	a.repeats.load(journal)

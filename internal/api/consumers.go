@@ -77,6 +77,10 @@ func (a *API) next(rw http.ResponseWriter, q *http.Request) error {
 		return err
 	}
 	consumer := q.PathValue("consumer")
+	sign, err := a.signing(q.Context(), t)
+	if err != nil {
+		return err
+	}
 	l, err := a.await(q, t, consumer, o, timeout)
 	answering(rw)
 	if err != nil {
@@ -89,7 +93,7 @@ func (a *API) next(rw http.ResponseWriter, q *http.Request) error {
 		rw.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	if err := a.writeLease(rw, &l, t.Engine().Address(), consumer); err != nil && !o.Ack {
+	if err := writeLease(rw, &l, sign, consumer); err != nil && !o.Ack {
 		// No process got them. When that fails, too, they are redelivered after the lease.
 		_, _ = t.Engine().SettleDelivery(context.WithoutCancel(q.Context()), consumer, l.Number(), engine.Result{Verdict: engine.Returned})
 		return errGone
@@ -138,12 +142,12 @@ func (a *API) await(q *http.Request, t Thread, consumer string, o engine.NextOpt
 }
 
 // writeLease answers with a delivery, and returns an error when no process takes it.
-func (a *API) writeLease(rw http.ResponseWriter, l *engine.Lease, owner ...string) error {
+func writeLease(rw http.ResponseWriter, l *engine.Lease, sign signing, consumer string) error {
 	rw.Header().Set("Content-Type", "application/json")
 	out := bufio.NewWriterSize(rw, 32<<10)
 	delivery, attempt, until := "null", "null", "null"
 	if !l.Until.IsZero() {
-		delivery, until = `"`+a.key.Text(l.Number(), owner...)+`"`, `"`+event.FormatTime(l.Until)+`"`
+		delivery, until = `"`+sign.Text(l.Number(), sign.owner, consumer)+`"`, `"`+event.FormatTime(l.Until)+`"`
 		if l.Attempt > 0 {
 			attempt = fmt.Sprint(l.Attempt)
 		}
@@ -168,7 +172,11 @@ func (a *API) delivery(q *http.Request, t Thread, r *settling) (int64, error) {
 	if !ok {
 		return 0, badRequest("delivery is missing, or is not a string: send the text that next answered")
 	}
-	number, ok := a.key.Number(text, t.Engine().Address(), q.PathValue("consumer"))
+	sign, err := a.signing(q.Context(), t)
+	if err != nil {
+		return 0, err
+	}
+	number, ok := sign.Number(text, sign.owner, q.PathValue("consumer"))
 	if !ok {
 		return 0, errNotGiven
 	}

@@ -197,10 +197,11 @@ func (a *API) pushEntries(q *http.Request, t Thread) (any, error) {
 		}
 		return nil
 	})
-	if err == nil {
-		t.Pushed()
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	t.Pushed()
+	return list, nil
 }
 
 func (a *API) outboxRoutes() []route {

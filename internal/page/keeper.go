@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"thread/event"
+	"thread/internal/signed"
 )
 
 const (
@@ -27,14 +28,7 @@ const (
 	cookieWord  = "name of the cookie" // that is signed for its name
 )
 
-// Keeper keeps what outlasts the process: the key that signs sessions, and which have
-// ended. Load returns nil where there is nothing.
-type Keeper interface {
-	Load() []byte
-	Save(data []byte)
-}
-
-// kept is what a Keeper keeps.
+// kept is what outlasts the process: the key that signs sessions, and which have ended.
 type kept struct {
 	Secret []byte
 	Ended  map[string]time.Time // sessions that were signed out, and when they began
@@ -44,8 +38,8 @@ type kept struct {
 // sessions are the browsers that have logged in. What a session is stands in its cookie,
 // which is signed with a key that a restart does not change.
 type sessions struct {
-	cookie string // its name: cookies of a host are for all of its ports
-	keeper Keeper // nil: they end with the process
+	cookie string        // its name: cookies of a host are for all of its ports
+	keeper signed.Keeper // nil: they end with the process
 
 	mu    sync.Mutex
 	kept  kept
@@ -60,7 +54,7 @@ type session struct {
 	since time.Time
 }
 
-func newSessions(keeper Keeper) *sessions {
+func newSessions(keeper signed.Keeper) *sessions {
 	s := &sessions{keeper: keeper}
 	if keeper != nil {
 		_ = json.Unmarshal(keeper.Load(), &s.kept) // what cannot be read is made again
@@ -117,8 +111,8 @@ func (s *sessions) parse(value string, now time.Time) session {
 	if len(parts) != signedParts {
 		return session{}
 	}
-	signed := strings.Join(parts[:signedParts-1], ".")
-	if !hmac.Equal([]byte(s.sign(signed)), []byte(parts[signedParts-1])) {
+	text := strings.Join(parts[:signedParts-1], ".")
+	if !hmac.Equal([]byte(s.sign(text)), []byte(parts[signedParts-1])) {
 		return session{}
 	}
 	begin, err := strconv.ParseInt(parts[1], 10, 64)
@@ -142,8 +136,8 @@ func (s *sessions) begin(rw http.ResponseWriter, key string, secure bool) {
 	if before, some := s.kept.Before[hex.EncodeToString([]byte(key))]; some && !now.After(before) {
 		now = before.Add(time.Millisecond) // the clock was set back, or stands
 	}
-	signed := id + "." + strconv.FormatInt(now.UnixMilli(), 10) + "." + base64.RawURLEncoding.EncodeToString([]byte(key))
-	value := signed + "." + s.sign(signed)
+	text := id + "." + strconv.FormatInt(now.UnixMilli(), 10) + "." + base64.RawURLEncoding.EncodeToString([]byte(key))
+	value := text + "." + s.sign(text)
 	s.mu.Unlock()
 	http.SetCookie(rw, &http.Cookie{Name: s.cookie, Value: value, Path: cookiePath, MaxAge: int(sessionTime.Seconds()),
 		HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode})

@@ -16,6 +16,7 @@ import (
 	"thread/filter"
 	"thread/history"
 	"thread/internal/address"
+	"thread/internal/signed"
 	"thread/internal/similar"
 )
 
@@ -40,8 +41,8 @@ type Options struct {
 	Printed func() string
 	// Secure reports whether a request came encrypted to a proxy, nil: none does.
 	Secure func(q *http.Request) bool
-	Keeper Keeper // nil: all browsers are logged out when the process ends
-	API    []byte // the description of the API, in OpenAPI
+	Keeper signed.Keeper // nil: all browsers are logged out when the process ends
+	API    []byte        // the description of the API, in OpenAPI
 }
 
 // Page answers requests. Make one with New.

@@ -18,7 +18,6 @@ import (
 	"thread/internal/api"
 	"thread/internal/dispatch"
 	"thread/internal/otlp"
-	"thread/internal/page"
 	"thread/internal/signed"
 	"thread/lane"
 )
@@ -39,9 +38,9 @@ type Options struct {
 	// with the address of one of them that logs a browser in, once; at a unix socket with its
 	// path alone.
 	UI       bool
-	ReadOnly bool        // nothing is changed over HTTP
-	Sessions page.Keeper // of the pages; nil: all browsers are logged out when the process ends
-	Answers  api.Journal // of requests with an Idempotency-Key; nil: a restart forgets them
+	ReadOnly bool          // nothing is changed over HTTP
+	Sessions signed.Keeper // of the pages; nil: all browsers are logged out when the process ends
+	Answers  api.Journal   // of requests with an Idempotency-Key; nil: a restart forgets them
 	// Deliveries keeps the key that signs deliveries; nil: a restart forgets them.
 	Deliveries signed.Keeper
 	NoTokens   bool // Clients were made up for this process: no process knows their tokens

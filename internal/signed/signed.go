@@ -28,7 +28,7 @@ func NewKey() Key {
 	return k
 }
 
-// Keeper keeps a key for the next process. Load returns nil where there is none.
+// Keeper keeps a key, or more, for the next process. Load returns nil where there is nothing.
 type Keeper interface {
 	Load() []byte
 	Save(data []byte)

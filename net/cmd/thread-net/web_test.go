@@ -6,12 +6,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -182,6 +184,36 @@ func (w *web) deliveries(names ...string) {
 		}
 		if got := w.ask("POST", "/threads/"+name+"/consumers/pull/ack", `{"delivery":"`+own+`"}`); got != `{"settled":true,"last_acked_id":1}`+"\n" {
 			w.t.Errorf("%s does not settle by its delivery: %s", name, got)
+		}
+	}
+}
+
+// TestBalanced: what one server of a thread gave out is settled at another one, with another
+// state directory. Both make the key at once.
+func TestBalanced(t *testing.T) {
+	h := newFleet(t)
+	servers := []*web{serveWeb(t, h, "--thread", h.url), serveWeb(t, h, "--thread", strings.Replace(h.url, "connect_timeout=60", "connect_timeout=59", 1))}
+	given := make([]struct{ Delivery string }, len(servers))
+	var all sync.WaitGroup
+	at := func(i int) string { return fmt.Sprintf("/threads/fleet/consumers/c%d/", i) }
+	for i := range servers {
+		h.run("subscribe", "--consumer", fmt.Sprint("c", i), "--pull")
+	}
+	h.push(1)
+	for i, w := range servers {
+		all.Go(func() { _ = json.Unmarshal([]byte(w.ask("POST", at(i)+"next", `{"lease":"1h"}`)), &given[i]) }) // without an answer nothing is given
+	}
+	all.Wait()
+	for i := range servers {
+		other, body := servers[1-i], `{"delivery":"`+given[i].Delivery+`"}`
+		if got := other.ask("POST", at(1-i)+"ack", body); got != "" {
+			t.Errorf("the delivery of another consumer is settled: %s", got)
+		}
+		if got := other.ask("POST", at(i)+"extend", strings.Replace(body, "}", `,"lease":"2h"}`, 1)); got == "" {
+			t.Error("the other server does not extend the lease")
+		}
+		if got := other.ask("POST", at(i)+"ack", body); got != `{"settled":true,"last_acked_id":1}`+"\n" {
+			t.Errorf("the other server does not settle: %q", got)
 		}
 	}
 }
