@@ -109,10 +109,13 @@ func (t *thread) list(key *string) []Run {
 		of := sessionKey(*key)
 		list = slices.DeleteFunc(list, func(r Run) bool { return r.Key == nil || *r.Key != of })
 	}
-	slices.SortFunc(list, func(a, b Run) int {
-		return cmp.Or(strings.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Event, b.Event))
-	})
+	slices.SortFunc(list, Run.compare)
 	return list
+}
+
+// compare puts a handler before its deliveries.
+func (a Run) compare(b Run) int {
+	return cmp.Or(strings.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Event, b.Event), a.Since.Compare(b.Since))
 }
 
 // sessionLane returns the session lane of a key.
@@ -304,7 +307,7 @@ func Ask(ctx context.Context, t *engine.Thread, q Request) (a Answer, err error)
 }
 
 // with returns the answer of two hosts. A host that could do it counts more than one that could
-// not, and a handler that runs more than none.
+// not, and a handler that runs more than none. Lists are in the order in which one host has them.
 func (a Answer) with(b *Answer) Answer {
 	if a.Error != "" && (b.Error == "" || b.Error != string(lane.NoActiveRun)) {
 		a.Error = b.Error
@@ -319,6 +322,8 @@ func (a Answer) with(b *Answer) Answer {
 		o := &a.Lanes[i]
 		o.Limit, o.Active, o.Queued, o.OldestMS = o.Limit+l.Limit, o.Active+l.Active, o.Queued+l.Queued, max(o.OldestMS, l.OldestMS)
 	}
+	slices.SortFunc(a.Runs, Run.compare)
+	slices.SortFunc(a.Lanes, func(a, b Lane) int { return strings.Compare(a.Name, b.Name) })
 	return a
 }
 

@@ -237,10 +237,10 @@ func TestSteer(t *testing.T) {
 	}
 	h.run("subscribe", "--consumer", "chat", "--handler", `echo streaming >$THREAD_STATE; read line <$THREAD_MESSAGES; echo "$line" >>`+filepath.Join(dir, "said")+`; thread-net consume -- true`)
 	h.run("subscribe", "--consumer", "long", "--lane", "slow", "--handler", "echo >>"+filepath.Join(dir, "begun")+"; sleep 600")
-	for range 2 {
-		serveWeb(t, h, "--thread", h.url, "--lane", "main=3")
+	for _, own := range []string{"b", "a"} {
+		serveWeb(t, h, "--thread", h.url, "--lane", "main=3", "--lane", own+"=1")
 	}
-	if lanes := h.run("lanes"); !strings.HasPrefix(lanes, "main\t0\t6\t0\t-\n") && !strings.Contains(lanes, "main 0 6 0 -") {
+	if lanes := h.run("lanes"); !strings.HasPrefix(lanes, "a\t0\t1\t0\t-\nb\t0\t1\t0\t-\nmain\t0\t6\t0\t-\n") {
 		t.Errorf("the lanes are\n%s", lanes)
 	}
 	refused("no_active_run: the handler of 'chat' does not run", "send", "--consumer", "chat", "go")
