@@ -1,4 +1,4 @@
-// Package floods has clients that flood a server over HTTP from outside, for the tests of
+// Package floods has clients that flood and attack a server over HTTP from outside, for the tests of
 // thread serve and of thread-net serve. It has no other purpose.
 package floods
 

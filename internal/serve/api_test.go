@@ -3,7 +3,6 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"thread/engine"
 	"thread/event"
@@ -467,43 +465,5 @@ func TestAPIForeign(t *testing.T) {
 	}
 	if r, err := client.Get("http://evil.example" + eventsAt); err != nil || r.StatusCode != 421 {
 		t.Errorf("reading: %+v %v", r, err)
-	}
-}
-
-// TestAPISlow: a body that does not come, or comes without an end, stores nothing and is
-// not waited for; neither is who never reads.
-func TestAPISlow(t *testing.T) {
-	b := newBench(t)
-	b.listen(Options{bodyTime: 50 * time.Millisecond, writeTime: 50 * time.Millisecond})
-	head := "POST " + eventsAt + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + testToken + "\r\nContent-Type: application/x-ndjson\r\n"
-	for body, want := range map[string]string{
-		"Content-Length: 1000\r\n\r\n{\"source\":\"s\",": "HTTP/1.1 408 ",
-		"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":": "HTTP/1.1 408 ",
-		"Transfer-Encoding: chunked\r\n\r\nno\r\n":       "HTTP/1.1 400 ",
-		"Content-Length: 99999999999\r\n\r\n":            "HTTP/1.1 408 ",
-	} {
-		conn, err := net.Dial("tcp", b.s.web.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(conn, head+body)
-		answer, _ := io.ReadAll(conn)
-		if !bytes.HasPrefix(answer, []byte(want)) {
-			t.Errorf("%q: %.200q", body, answer)
-		}
-		conn.Close()
-	}
-	// Without a token nothing is read of it.
-	conn, err := net.Dial("tcp", b.s.web.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_, _ = io.WriteString(conn, strings.Replace(head, testToken, "wrong", 1)+"Content-Length: 1000\r\n\r\n")
-	if answer, _ := io.ReadAll(conn); !bytes.HasPrefix(answer, []byte("HTTP/1.1 401 ")) {
-		t.Errorf("%.200q", answer)
-	}
-	if n := len(b.stored()); n != 0 {
-		t.Errorf("%d are stored", n)
 	}
 }

@@ -3,8 +3,10 @@
 package serve
 
 import (
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"thread/event"
 	"thread/internal/floods"
@@ -25,4 +27,19 @@ func TestFloods(t *testing.T) {
 			t.Error(err)
 		}
 	}}, floods.Sizes())
+}
+
+// TestHostile: what hostile clients, and pages of other sites, send is refused.
+func TestHostile(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{bodyTime: 50 * time.Millisecond})
+	floods.Hostile(t, &floods.Server{Address: b.s.web.listener.Addr().String(), Token: testToken, PID: os.Getpid(), Path: eventsAt})
+}
+
+// TestHostilePages: what is in a thread never becomes markup, and a form is carried out only
+// from a page of the server.
+func TestHostilePages(t *testing.T) {
+	b := newBench(t)
+	b.listen(Options{UI: true})
+	floods.HostilePages(t, &floods.Server{Address: b.s.web.listener.Addr().String(), Token: testToken, Path: eventsAt})
 }

@@ -3,7 +3,6 @@
 package serve
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -26,77 +25,6 @@ func (b *bench) dial() net.Conn {
 	b.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	return conn
-}
-
-// TestRequests: what is refused, byte for byte as it comes, and with which status. A
-// refused request is the last one of its connection.
-func TestRequests(t *testing.T) {
-	b := newBench(t)
-	b.listen(Options{})
-	const auth = "Authorization: Bearer " + testToken + "\r\n"
-	const end = "Host: localhost\r\n" + auth + "\r\n"
-	const events = "GET /events?thread=/nowhere HTTP/1.1\r\n" // 404, once it is understood
-	for _, tt := range []struct {
-		request string
-		status  int
-	}{
-		{"GET /healthz HTTP/1.1\r\nhOST:  localhost \r\nX:\r\n\r\n", 200},
-		{"GET /healthz HTTP/1.0\r\n\r\n", 200},
-		{"GET /healthz HTTP/1.1\r\nContent-Length: 0\r\n" + end, 200},
-		{"HEAD /healthz HTTP/1.1\r\n" + end, 200},
-		{"GET / HTTP/1.1\r\n" + end, 404},
-		{"GET /healthz/ HTTP/1.1\r\n" + end, 404},
-		{events + end, 404},
-		{"HEAD /events HTTP/1.1\r\n" + end, 200},
-		{"GET /events?a=%zz HTTP/1.1\r\n" + end, 400},
-		{"GET /events?a;b HTTP/1.1\r\n" + end, 400},
-		{"GET /healthz HTTP/1.1\r\n\r\n", 400},                        // no Host
-		{"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + end, 400},   // two
-		{"GET /healthz HTTP/1.1\r\nHost: a b\r\n\r\n", 400},           //
-		{"GET / HTTP/1.1\r\n" + auth + end, 401},                      // two tokens
-		{"GET  /healthz HTTP/1.1\r\n" + end, 400},                     // two spaces
-		{"GET /healthz\r\n" + end, 400},                               // HTTP/0.9
-		{"GET /healthz HTTP/3.0\r\n" + end, 505},                      //
-		{"G@T /healthz HTTP/1.1\r\n" + end, 400},                      //
-		{"GET /%zz HTTP/1.1\r\n" + end, 400},                          //
-		{"GET /\x00 HTTP/1.1\r\n" + end, 400},                         //
-		{"GET /healthz HTTP/1.1\r\nA : b\r\n" + end, 400},             // space before the colon
-		{"GET /healthz HTTP/1.1\r\nA\r\n" + end, 400},                 //
-		{"GET /healthz HTTP/1.1\r\n: b\r\n" + end, 400},               //
-		{"GET /healthz HTTP/1.1\r\nA: b\x00\r\n" + end, 400},          //
-		{"GET /healthz HTTP/1.1\r\nContent-Length: 3\r\n" + end, 400}, // no process waits for the body
-		{"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + end, 400},
-		{"POST /healthz HTTP/1.1\r\nContent-Length: 1000000\r\n" + end, 405},
-		{"POST /nowhere HTTP/1.1\r\n" + end, 405},
-		{"PUT /metrics HTTP/1.1\r\n" + end, 405},
-		{"OPTIONS * HTTP/1.1\r\n" + end, 400},
-		{"CONNECT localhost:80 HTTP/1.1\r\n" + end, 405},
-		{"get /healthz HTTP/1.1\r\n" + end, 405}, // methods have a case
-		{"GET /" + strings.Repeat("x", 2*maxHeaderBytes) + " HTTP/1.1\r\n" + end, 431},
-		{"GET / HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", maxHeaderBytes/3) + end, 431},
-		{strings.Repeat("x", 2*maxHeaderBytes), 431},
-	} {
-		conn := b.dial()
-		if _, err := io.WriteString(conn, tt.request); err != nil {
-			t.Fatal(err)
-		}
-		in := bufio.NewReader(conn)
-		r, err := http.ReadResponse(in, &http.Request{Method: strings.Fields(tt.request)[0]})
-		if err != nil || r.StatusCode != tt.status {
-			t.Errorf("%.60q: %+v %v, want %d", tt.request, r, err, tt.status)
-			continue
-		}
-		if !r.Close {
-			if r.StatusCode != 200 && r.StatusCode != 405 {
-				t.Errorf("%.60q: the connection goes on", tt.request)
-			}
-			continue
-		}
-		if _, err := io.Copy(io.Discard, in); err != nil {
-			t.Errorf("%.60q: no end comes: %v", tt.request, err)
-		}
-		conn.Close()
-	}
 }
 
 // TestKeepAlive: a connection takes one request after the other, HEAD has the header
@@ -142,48 +70,6 @@ func TestKeepAlive(t *testing.T) {
 		b.dial()
 	}
 	b.until("crowded", func() bool { return ask("GET", "/healthz").Close })
-}
-
-// TestSites: a page of another site, in a browser on this host, learns and does
-// nothing, also when its name is made to lead here.
-func TestSites(t *testing.T) {
-	b := newBench(t)
-	b.listen(Options{})
-	_, port, _ := net.SplitHostPort(b.s.web.listener.Addr().String())
-	for _, tt := range []struct {
-		host, method, path string
-		header             []string
-		want               int
-	}{
-		{"evil.example", "GET", "/healthz", []string{"Authorization", ""}, 421},
-		{"evil.example:" + port, "GET", "/metrics", []string{"Authorization", ""}, 421},
-		{"localhost.evil.example", "GET", "/healthz", []string{"Authorization", ""}, 421},
-		{"127.0.0.1.evil.example", "GET", "/healthz", []string{"Authorization", ""}, 421},
-		{"localhost:" + port, "GET", "/healthz", []string{"Authorization", ""}, 200},
-		{"LOCALHOST", "GET", "/healthz", []string{"Authorization", ""}, 200},
-		{"192.0.2.7", "GET", "/healthz", []string{"Authorization", ""}, 200},
-		{"[::1]:" + port, "GET", "/healthz", []string{"Authorization", ""}, 200},
-		{"[fe80::1]", "GET", "/healthz", []string{"Authorization", ""}, 200},
-		{"behind.proxy.example", "GET", "/metrics", nil, 200}, // no browser knows the token
-		{"localhost", "POST", "/healthz", []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		{"localhost", "POST", "/events", []string{"Sec-Fetch-Site", "same-site"}, 403},
-		{"localhost", "POST", "/healthz", []string{"Origin", "https://evil.example"}, 403},
-		{"localhost", "POST", "/healthz", []string{"Origin", "null"}, 403},
-		{"localhost", "POST", "/healthz", []string{"Sec-Fetch-Site", "same-origin"}, 405},
-		{"localhost", "POST", "/healthz", nil, 405},
-	} {
-		q := b.request(tt.path, tt.header...)
-		q.Method, q.Host = tt.method, tt.host
-		r, err := http.DefaultClient.Do(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(r.Body)
-		r.Body.Close()
-		if r.StatusCode != tt.want || r.Header.Get("Cache-Control") != "no-store" || r.Header.Get("Access-Control-Allow-Origin") != "" || len(body) == 0 {
-			t.Errorf("%s %s at %s with %q: %d %q, want %d", tt.method, tt.path, tt.host, tt.header, r.StatusCode, body, tt.want)
-		}
-	}
 }
 
 // TestListenForms: which addresses a --listen means.

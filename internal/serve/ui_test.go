@@ -261,34 +261,6 @@ func TestUIStrangers(t *testing.T) {
 	}
 }
 
-// TestUIForgery: a form is carried out only from a page of this server.
-func TestUIForgery(t *testing.T) {
-	b := newBench(t)
-	b.subscribe(engine.Subscription{Consumer: "c", Handler: "true"})
-	br := b.browse(Options{})
-	good := url.Values{"form": {br.formToken()}, "do": {"pause"}, "consumer": {"c"}}
-	bad := url.Values{"form": {strings.Repeat("0", 64)}, "do": {"pause"}, "consumer": {"c"}}
-	for _, tt := range []struct {
-		form   url.Values
-		header []string
-	}{
-		{good, nil}, {good, []string{"Origin", "null"}}, {good, []string{"Origin", "http://evil.example"}}, {good, []string{"Origin", "http://127.0.0.1:1"}},
-		{good, []string{"Sec-Fetch-Site", "cross-site"}}, {good, []string{"Sec-Fetch-Site", "same-site"}}, {good, []string{"Sec-Fetch-Site", "none"}},
-		{good, []string{"Sec-Fetch-Site", "cross-site", "Origin", b.url("")}},
-		{bad, []string{"Sec-Fetch-Site", "same-origin"}}, {url.Values{"do": {"pause"}, "consumer": {"c"}}, []string{"Sec-Fetch-Site", "same-origin"}},
-	} {
-		if status, body := br.post(tt.form, tt.header...); status != 403 || b.paused("c") {
-			t.Errorf("%v %v: %d %s", tt.form, tt.header, status, body)
-		}
-	}
-	if status, _ := br.post(good, "Origin", b.url("")); status != 200 || !b.paused("c") {
-		t.Error("not paused")
-	}
-	if status, _ := br.post(url.Values{"form": good["form"], "do": {"nothing"}}, "Origin", b.url("")); status != 400 {
-		t.Errorf("an unknown action: %d", status)
-	}
-}
-
 // TestUIReadOnly: no form is shown, and none carried out.
 func TestUIReadOnly(t *testing.T) {
 	b := newBench(t)

@@ -17,14 +17,25 @@ import (
 
 // TestFloods: clients that flood thread serve for a thread in PostgreSQL keep no other client
 // waiting.
-func TestFloods(t *testing.T) {
-	h := newFleet(t)
+func TestFloods(t *testing.T) { floods.Run(t, flooded(newFleet(t)), floods.Sizes()) }
+
+// TestHostile: what hostile clients, and pages of other sites, send is refused.
+func TestHostile(t *testing.T) { floods.Hostile(t, flooded(newFleet(t))) }
+
+// TestHostilePages: what is in a thread never becomes markup, and a form is carried out only
+// from a page of the server.
+func TestHostilePages(t *testing.T) { floods.HostilePages(t, flooded(newFleet(t), "--ui")) }
+
+// flooded starts thread serve.
+func flooded(h *host, flags ...string) *floods.Server {
+	h.t.Helper()
 	const token = "a-token-for-floods-that-is-long"
-	file := filepath.Join(t.TempDir(), "token")
+	file := filepath.Join(h.t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	cmd := h.command("serve", "--thread", h.url, "--listen", "127.0.0.1:0", "--token-file", file)
+	cmd := h.command(append([]string{"serve", "--thread", h.url, "--listen", "127.0.0.1:0", "--token-file", file}, flags...)...)
+	cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+h.t.TempDir())
 	r, out := io.Pipe()
 	cmd.Stderr = out
 	h.start(cmd)
@@ -41,13 +52,13 @@ func TestFloods(t *testing.T) {
 		cmd := h.command("push", "--source", "s", "--type", "t", "--content-file", "-")
 		cmd.Stdin = strings.NewReader(content)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
+			h.t.Errorf("%v: %s", err, out)
 		}
 	}}
 	select {
 	case s.Address = <-listening:
 	case <-time.After(patience):
-		t.Fatal("it does not listen")
+		h.t.Fatal("it does not listen")
 	}
-	floods.Run(t, s, floods.Sizes())
+	return s
 }
