@@ -29,11 +29,12 @@ var permitted = map[string]string{
 	"thread/internal/signed":   "",
 	"thread/internal/similar":  "",
 
-	"thread/internal/bugs":       "",                                // for tests only
-	"thread/internal/testcert":   "",                                // for tests only
-	"thread/internal/floods":     "",                                // for tests only
-	"thread/internal/scripttest": "github.com/rogpeppe/go-internal", // for tests only
-	"thread/internal/faults":     "golang.org/x/sys",                // for tests only
+	"thread/internal/bugs":       "",                                       // for tests only
+	"thread/internal/testcert":   "",                                       // for tests only
+	"thread/internal/agentday":   "github.com/modelcontextprotocol/go-sdk", // for tests only
+	"thread/internal/floods":     "",                                       // for tests only
+	"thread/internal/scripttest": "github.com/rogpeppe/go-internal",        // for tests only
+	"thread/internal/faults":     "golang.org/x/sys",                       // for tests only
 	"thread/internal/target":     "golang.org/x/sys",
 	"thread/internal/pipe":       "",
 	"thread/internal/command":    "thread/internal/pipe thread/lock golang.org/x/sys",

@@ -4,98 +4,49 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"thread/history"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"thread/history"
+	"thread/internal/agentday"
 )
 
 // mcpClient is the client of the official SDK with a process thread mcp.
-type mcpClient struct {
-	*mcp.ClientSession
-	t *testing.T
-}
+type mcpClient struct{ *agentday.MCP }
 
 func startMCP(t *testing.T, flags ...string) *mcpClient {
 	t.Helper()
-	cmd := exec.Command("thread", append([]string{"mcp"}, flags...)...)
-	cmd.Env = append(os.Environ(), "THREAD_DISPATCH=none")
-	cmd.Stderr = os.Stderr
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if s.Close(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 0 {
-			t.Errorf("it ended with %v", cmd.ProcessState)
-		}
-	})
-	return &mcpClient{s, t}
-}
-
-// call calls a tool. The text of an error begins with "error: ".
-func (c *mcpClient) call(tool, args string) (text string) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
-	defer cancel()
-	r, err := c.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
-	if err != nil {
-		c.t.Errorf("%s %s: an error of the protocol: %v", tool, args, err)
-		return ""
-	}
-	for _, part := range r.Content {
-		text += part.(*mcp.TextContent).Text
-	}
-	if r.IsError {
-		return "error: " + text
-	}
-	if structured, err := json.Marshal(r.StructuredContent); err != nil || !jsonEqual(text, string(structured)) {
-		c.t.Errorf("%s: %s is not %s (%v)", tool, structured, text, err)
-	}
-	return text
-}
-
-func jsonEqual(a, b string) bool {
-	var x, y any
-	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
-		return false
-	}
-	first, _ := json.Marshal(x)
-	second, _ := json.Marshal(y)
-	return string(first) == string(second)
+	return &mcpClient{agentday.StartMCP(t, flags...)}
 }
 
 func (c *mcpClient) expect(tool, args string, words ...string) {
-	c.t.Helper()
-	got := c.call(tool, args)
+	c.T.Helper()
+	got := c.Call(tool, args)
 	for _, w := range words {
 		if !strings.Contains(got, w) {
-			c.t.Errorf("%s %s: %q is not in %s", tool, args, w, got)
+			c.T.Errorf("%s %s: %q is not in %s", tool, args, w, got)
 		}
 	}
 	if !strings.HasPrefix(words[0], "error: ") && strings.HasPrefix(got, "error: ") {
-		c.t.Errorf("%s %s: %s", tool, args, got)
+		c.T.Errorf("%s %s: %s", tool, args, got)
 	}
 }
 
 func (c *mcpClient) tools() (names []string) {
-	c.t.Helper()
-	list, err := c.ListTools(c.t.Context(), nil)
+	c.T.Helper()
+	list, err := c.ListTools(c.T.Context(), nil)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	for _, tool := range list.Tools {
 		schema, err := json.Marshal(tool.InputSchema)
 		if err != nil || tool.Description == "" || tool.Name != "threads" && !strings.Contains(string(schema), `"thread":{"description":`) || tool.OutputSchema == nil || tool.Annotations == nil {
-			c.t.Errorf("%s: %s %v", tool.Name, schema, err)
+			c.T.Errorf("%s: %s %v", tool.Name, schema, err)
 		}
 		names = append(names, tool.Name)
 	}
@@ -105,35 +56,26 @@ func (c *mcpClient) tools() (names []string) {
 
 // delivery takes events and returns the name of the delivery.
 func (c *mcpClient) delivery(args string, words ...string) string {
-	c.t.Helper()
-	text := c.call("consume", args)
+	c.T.Helper()
+	text := c.Call("consume", args)
 	for _, w := range words {
 		if !strings.Contains(text, w) {
-			c.t.Errorf("consume %s: %q is not in %s", args, w, text)
+			c.T.Errorf("consume %s: %q is not in %s", args, w, text)
 		}
 	}
 	var got struct{ Delivery string }
 	if err := json.Unmarshal([]byte(text), &got); err != nil || len(got.Delivery) < 20 {
-		c.t.Fatalf("consume: %s %v", text, err)
+		c.T.Fatalf("consume: %s %v", text, err)
 	}
 	return got.Delivery
-}
-
-func threadCommand(t *testing.T, args ...string) {
-	t.Helper()
-	cmd := exec.Command("thread", args...)
-	cmd.Env = append(os.Environ(), "THREAD_DISPATCH=none")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", args, err, out)
-	}
 }
 
 // TestMCP plays an agent that pushes, waits, and works off a queue.
 func TestMCP(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "inbox")
-	threadCommand(t, "init", dir)
-	threadCommand(t, "subscribe", "--thread", dir, "--consumer", "agent", "--pull", "--max-attempts", "2", "--filter", "type = 'task'")
-	threadCommand(t, "subscribe", "--thread", dir, "--consumer", "other", "--handler", "true")
+	agentday.Command(t, "init", dir)
+	agentday.Command(t, "subscribe", "--thread", dir, "--consumer", "agent", "--pull", "--max-attempts", "2", "--filter", "type = 'task'")
+	agentday.Command(t, "subscribe", "--thread", dir, "--consumer", "other", "--handler", "true")
 	c := startMCP(t, "--thread", dir)
 	if got := strings.Join(c.tools(), " "); got != "ack add_message approvals ask consume end_run messages peek push record_step reply runs start_run threads wait why" {
 		t.Errorf("the tools are %s", got)
@@ -148,7 +90,7 @@ func TestMCP(t *testing.T) {
 
 	// what is not there yet is waited for
 	waiting := make(chan string)
-	go func() { waiting <- c.call("wait", `{"filter":"type = 'reply'","timeout":"50s","after":2}`) }()
+	go func() { waiting <- c.Call("wait", `{"filter":"type = 'reply'","timeout":"50s","after":2}`) }()
 	c.expect("push", `{"type":"noise","content":""}`, `"id":3}`)
 	c.expect("push", `{"type":"reply","content":"yes"}`, `"id":4}`)
 	if got := <-waiting; !strings.Contains(got, `"content":"yes"`) || !strings.Contains(got, `"timed_out":false`) || !strings.Contains(got, `"last_id":4`) {
@@ -170,7 +112,7 @@ func TestMCP(t *testing.T) {
 	c.expect("why", `{"consumer":"agent","event_id":1}`, `"place":"pending"`, "Event 1 has failed, once counted")
 	c.expect("ack", `{"consumer":"agent","delivery":"`+d+`"}`, "error: ", "not in flight")
 	c.expect("push", `{"type":"task","content":"two"}`, `"id":5}`)
-	threadCommand(t, "seek", "--thread", dir, "--consumer", "agent", "--to", "1")
+	agentday.Command(t, "seek", "--thread", dir, "--consumer", "agent", "--to", "1")
 	c.expect("consume", `{"consumer":"agent","ack":true,"timeout":"10s"}`, `"content":"two"`, `"delivery":null`)
 	c.expect("consume", `{"consumer":"agent"}`, `"events":[]`)
 	c.expect("why", `{"consumer":"agent","event_id":5}`, `"place":"acked"`)
@@ -201,13 +143,13 @@ func TestMCP(t *testing.T) {
 // TestMCPRoot: the threads of a root, also those that are made later, for reading alone.
 func TestMCPRoot(t *testing.T) {
 	root := t.TempDir()
-	threadCommand(t, "init", filepath.Join(root, "one"))
+	agentday.Command(t, "init", filepath.Join(root, "one"))
 	c := startMCP(t, "--root", root, "--read-only")
 	if got := strings.Join(c.tools(), " "); got != "approvals messages peek runs threads wait why" {
 		t.Errorf("the tools are %s", got)
 	}
-	threadCommand(t, "init", filepath.Join(root, "two"))
-	threadCommand(t, "push", "--thread", filepath.Join(root, "two"), "--source", "s", "--type", "t", "--content", "hello")
+	agentday.Command(t, "init", filepath.Join(root, "two"))
+	agentday.Command(t, "push", "--thread", filepath.Join(root, "two"), "--source", "s", "--type", "t", "--content", "hello")
 	c.expect("peek", `{}`, "error: ", "give one of one, two")
 	c.expect("peek", `{"thread":"two"}`, `"content":"hello"`)
 	if _, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "push", Arguments: map[string]any{"thread": "two", "type": "t", "content": "x"}}); err == nil {
@@ -219,10 +161,10 @@ func TestMCPRoot(t *testing.T) {
 // TestMCPHistory: a history is read, and no tool changes it.
 func TestMCPHistory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "inbox")
-	threadCommand(t, "init", dir)
-	threadCommand(t, "init", filepath.Join(dir, "other"))
+	agentday.Command(t, "init", dir)
+	agentday.Command(t, "init", filepath.Join(dir, "other"))
 	c := startMCP(t, "--root", dir)
-	threadCommand(t, "session", "start", "--thread", dir, "--id", "s")
+	agentday.Command(t, "session", "start", "--thread", dir, "--id", "s")
 	c.expect("peek", `{"thread":"history"}`, `"type":"session"`)
 	for _, change := range [][2]string{{"push", `{"thread":"history","type":"run","content":"{}"}`}, {"consume", `{"thread":"history","consumer":"c"}`}, {"ack", `{"thread":"history","consumer":"c","delivery":"1"}`}} {
 		c.expect(change[0], change[1], "error: ", "/inbox/history is the history of ")
@@ -233,21 +175,21 @@ func TestMCPHistory(t *testing.T) {
 // TestMCPDay: two agents talk, one of them on the record.
 func TestMCPDay(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "inbox")
-	threadCommand(t, "init", dir)
-	threadCommand(t, "subscribe", "--thread", dir, "--consumer", "agent", "--pull", "--filter", "type = 'question'")
+	agentday.Command(t, "init", dir)
+	agentday.Command(t, "subscribe", "--thread", dir, "--consumer", "agent", "--pull", "--filter", "type = 'question'")
 	c, other := startMCP(t, "--thread", dir), startMCP(t, "--thread", dir, "--source", "agent:reviewer")
 	c.expect("threads", `{}`, `"name":"inbox"`, `"consumer":"agent"`, `"pull":true`)
 
 	answered := make(chan string)
-	go func() { answered <- c.call("ask", `{"type":"question","content":"6 * 7?","timeout":"50s"}`) }()
+	go func() { answered <- c.Call("ask", `{"type":"question","content":"6 * 7?","timeout":"50s"}`) }()
 	d := other.delivery(`{"consumer":"agent","timeout":"50s"}`, `"content":"6 * 7?"`)
 	other.expect("add_message", `{"role":"user","content":"6 * 7?"}`, `"session":"`)
 	var s struct{ Session, ID string }
-	if err := json.Unmarshal([]byte(other.call("add_message", `{"role":"user","content":"6 * 7?"}`)), &s); err != nil {
+	if err := json.Unmarshal([]byte(other.Call("add_message", `{"role":"user","content":"6 * 7?"}`)), &s); err != nil {
 		t.Fatal(err)
 	}
 	var r struct{ Run string }
-	if err := json.Unmarshal([]byte(other.call("start_run", `{"session":"`+s.Session+`","event_id":1}`)), &r); err != nil || r.Run == "" {
+	if err := json.Unmarshal([]byte(other.Call("start_run", `{"session":"`+s.Session+`","event_id":1}`)), &r); err != nil || r.Run == "" {
 		t.Fatal(r, err)
 	}
 	other.expect("start_run", `{"session":"`+s.Session+`"}`, "error: ", "active run")
@@ -284,7 +226,7 @@ func TestMCPDay(t *testing.T) {
 // TestMCPApprovals: each client sees what runs wait for; only one that was given the tool answers.
 func TestMCPApprovals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "inbox")
-	threadCommand(t, "init", dir)
+	agentday.Command(t, "init", dir)
 	c := startMCP(t, "--thread", dir)
 	c.expect("approvals", `{}`, `"waiting":[]`)
 	h, err := history.Open(t.Context(), dir)
