@@ -174,7 +174,7 @@ func (c *HistoryMirror) places(ctx context.Context, h *history.History) (list []
 		case w.Kind == "chat" || c.State && !filepath.IsAbs(w.RootPath):
 			continue
 		case !filepath.IsAbs(w.RootPath):
-			return nil, cli.LogicError(fmt.Sprintf("the workspace %s has no absolute root_path", w.ID), "set it with thread workspace set --root, or name one file with --to")
+			return nil, cli.LogicError(fmt.Sprintf("the workspace %s has no absolute root_path", w.ID), "set it with thread workspace set --root-path, or name one file with --to")
 		}
 		path := filepath.Join(w.RootPath, mirrorPlace)
 		if i := slices.IndexFunc(list, func(p place) bool { return p.path == path }); i >= 0 {
