@@ -58,7 +58,7 @@ func (t *thread) openURL() error {
 		return err
 	}
 	t.remote = t.s.opts.Remote(e, t.s.log.With("thread", t.dir))
-	t.t, t.r, t.place = e, t.remote, e.Dir()
+	t.t, t.r, t.place, t.reads = e, t.remote, e.Dir(), make(chan struct{}, streamReads)
 	if _, err = t.r.Due(context.Background()); err != nil {
 		_ = e.Close() // nothing was written
 		return err

@@ -215,10 +215,8 @@ func (f *follower) run(ctx context.Context) error {
 
 // advance sends the events after the stream's place.
 func (f *follower) advance(ctx context.Context) error {
+	f.hold()
 	head, err := head(ctx, f.read)
-	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return nil
-	}
 	if err == nil && head > f.after {
 		for e, eerr := range f.read.Events(ctx, engine.Query{After: f.after, Filter: f.where}) {
 			if err = eerr; err != nil {
@@ -227,9 +225,11 @@ func (f *follower) advance(ctx context.Context) error {
 			f.after = e.ID
 			f.buf = appendSSE(f.buf, &e)
 			if len(f.buf) >= flushBytes {
+				f.release()
 				if err = f.flush(); err != nil {
 					return err
 				}
+				f.hold()
 			}
 		}
 		// The read went at least up to head: what did not match need not be asked again.
@@ -237,12 +237,33 @@ func (f *follower) advance(ctx context.Context) error {
 			f.after = max(f.after, head)
 		}
 	}
+	f.release()
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
 	if err != nil && ctx.Err() == nil {
 		// Not "error": an EventSource has an event of that name for its own connection.
 		f.buf = append(event.AppendString(append(f.buf, "event: problem\ndata: "...), err.Error()), "\n\n"...)
 		return errors.Join(err, f.flush())
 	}
 	return f.flush()
+}
+
+// streamReads is how many streams of a thread on a server read at once: half of the
+// connections of its store, so that a thousand streams keep no other request waiting.
+const streamReads = 4
+
+// hold takes a place among the streams that read. A directory needs none.
+func (f *follower) hold() {
+	if f.t.reads != nil {
+		f.t.reads <- struct{}{}
+	}
+}
+
+func (f *follower) release() {
+	if f.t.reads != nil {
+		<-f.t.reads
+	}
 }
 
 // flushBytes is how much is collected before it is written.

@@ -50,6 +50,7 @@ type thread struct {
 	lookedAt atomic.Pointer[seenInfo]
 
 	historyHeld atomic.Bool   // see history.LimitsHeld
+	reads       chan struct{} // places for reads of streams; nil for a directory
 	news        chan struct{} // closed at the next wake-up, nil when no caller waits for it
 	gone        chan struct{} // closed with closed
 }
