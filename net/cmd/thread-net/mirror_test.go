@@ -94,7 +94,7 @@ func (h *host) atAddress() *history.History {
 }
 
 // TestMirrorsOfHosts: two hosts keep one file, and each a separate one, while others write a
-// history that was empty. Each file has every row.
+// history that was empty, and after all connections were cut. Each file has every row.
 func TestMirrorsOfHosts(t *testing.T) {
 	h := newFleet(t)
 	dir := t.TempDir()
@@ -103,13 +103,15 @@ func TestMirrorsOfHosts(t *testing.T) {
 	for _, host := range []string{"a", "b"} {
 		for _, to := range []string{"shared.db", host + ".db"} {
 			cmd := at(file(host), h.command("history", "mirror", "--follow", "--to", file(to)))
-			cmd.Stderr = new(strings.Builder)
 			h.start(cmd)
 			mirrors = append(mirrors, cmd)
 		}
 	}
 	h.run("session", "start", "--id", "S")
 	for i := range 20 {
+		if i == 10 {
+			h.cut()
+		}
 		h.run("message", "add", "--session", "S", "--role", "user", "--content", fmt.Sprint("message ", i))
 	}
 	head, err := h.atAddress().Head(t.Context())
@@ -130,8 +132,8 @@ func TestMirrorsOfHosts(t *testing.T) {
 	}
 	for _, cmd := range mirrors {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		if err := cmd.Wait(); err != nil || cmd.Stderr.(*strings.Builder).String() != "" {
-			t.Errorf("%q: %v %s", cmd.Args, err, cmd.Stderr)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%q: %v", cmd.Args, err)
 		}
 	}
 	for _, f := range files {
