@@ -66,6 +66,27 @@ func (h *History) share(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 }
 
+// indexOf and without are in place of package slices: instances of it with a type that has a
+// *History make the linker keep all methods of History in thread serve, 250 KB.
+func indexOf(list []*shared, c *shared) int {
+	for i, x := range list {
+		if x == c {
+			return i
+		}
+	}
+	return -1
+}
+
+// without returns a new list of the writes in list that are not in some.
+func without(list []*shared, some ...*shared) (rest []*shared) {
+	for _, x := range list {
+		if indexOf(some, x) < 0 {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}
+
 func (g *group) add(c *shared) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,11 +101,11 @@ func (g *group) add(c *shared) {
 func (g *group) withdraw(c *shared) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := slices.Index(g.waiting, c)
+	i := indexOf(g.waiting, c)
 	if i < 0 || i == 0 && g.leads(c) {
 		return false
 	}
-	g.waiting = slices.Delete(g.waiting, i, i+1)
+	g.waiting = append(g.waiting[:i:i], g.waiting[i+1:]...)
 	return true
 }
 
@@ -101,8 +122,8 @@ func (*group) leads(c *shared) bool {
 func (g *group) begin(c *shared) (others []*shared) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.waiting = slices.DeleteFunc(g.waiting, func(x *shared) bool { return x == c })
-	return slices.Clone(g.waiting)
+	g.waiting = without(g.waiting, c)
+	return without(g.waiting)
 }
 
 // join takes who waits into the transaction.
@@ -110,8 +131,8 @@ func (g *group) join() []*shared {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(g.waiting), mostShared)
-	list := slices.Clone(g.waiting[:n])
-	g.waiting = slices.Delete(g.waiting, 0, n)
+	list := append([]*shared{}, g.waiting[:n]...) // not nil
+	g.waiting = without(g.waiting[n:])
 	return list
 }
 
@@ -134,9 +155,9 @@ func (h *History) lead(c *shared) error {
 	joined, undone, err := c.commit(before, true)
 	switch {
 	case undone != nil:
-		back = slices.DeleteFunc(joined, func(x *shared) bool { return x == undone })
+		back = without(joined, undone)
 		if !undone.gone {
-			back = slices.Insert(back, 0, undone)
+			back = append([]*shared{undone}, back...)
 		}
 		_, _, err = c.commit(nil, false)
 		return err
@@ -153,13 +174,9 @@ func (h *History) lead(c *shared) error {
 func (g *group) busy(before []*shared) (list []*shared) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.waiting = slices.DeleteFunc(g.waiting, func(x *shared) bool {
-		is := slices.Contains(before, x)
-		if is {
-			list = append(list, x)
-		}
-		return is
-	})
+	rest := without(g.waiting, before...)
+	list = without(g.waiting, rest...)
+	g.waiting = rest
 	return list
 }
 
