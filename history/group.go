@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -208,11 +209,18 @@ var errUndone = errors.New("another write of the transaction failed")
 // wants returns the context of the transaction, with the rows that the others will ask for.
 func (c *shared) wants(others []*shared) context.Context {
 	all := store.WantedOf(c.ctx)
-	if c.h.of == nil || all.Keys == nil {
+	if c.h.of == nil {
 		return c.ctx
 	}
+	all.Records, all.From = slices.Clip(all.Records), slices.Clip(all.From)
 	for _, x := range others[:min(len(others), mostShared)] {
-		all.Keys = append(slices.Clip(all.Keys), store.WantedOf(x.ctx).Keys...)
+		more := store.WantedOf(x.ctx)
+		all.Records = append(all.Records, more.Records...)
+		for _, from := range more.From {
+			if !slices.ContainsFunc(all.From, func(r store.WantedRecord) bool { return bytes.Equal(r.Key, from.Key) }) {
+				all.From = append(all.From, from)
+			}
+		}
 	}
 	return all.With(c.ctx)
 }

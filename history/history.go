@@ -234,7 +234,7 @@ func (h *History) Put(ctx context.Context, r Row) error {
 // Get fills r with the row of that id. It returns [ErrNotFound].
 func (h *History) Get(ctx context.Context, r Row, id string) error {
 	found := false
-	err := h.View(ctx, func(tx *Tx) (err error) {
+	err := h.View(h.wants(ctx, rowKey(r.Entity(), id)), func(tx *Tx) (err error) {
 		found, err = tx.Get(r, id)
 		return err
 	})

@@ -32,6 +32,8 @@ func (h *History) EnqueueJob(ctx context.Context, row RunRow, input json.RawMess
 	if err := job.valid(row.ID); err != nil {
 		return row, false, err
 	}
+	ctx = h.wants(ctx, rowKey(RunEntity, row.ID), rowKey(Session, row.SessionID), rowKey(RunStep, inputStep(row.ID)), rowKey(Limit, "workspace:"))
+	ctx = h.wantsIndexes(ctx, [][]byte{indexKey(byStepRun, 1, row.ID)}, prefix(byUnique, job.Unique))
 	err = h.share(ctx, func(tx *Tx) error {
 		stored, known = row, false
 		if p := prefix(byUnique, job.Unique); job.Unique != "" {
@@ -57,7 +59,7 @@ func (tx *Tx) enqueue(row *RunRow, job *Job, input json.RawMessage) error {
 		return err
 	}
 	if input != nil {
-		step := StepRow{ID: inputStep(row.ID), RunID: row.ID, StepType: "input", Name: "input", AgentName: row.AgentName, Status: Completed, Input: input}
+		step := StepRow{ID: inputStep(row.ID), RunID: row.ID, Seq: 1, StepType: "input", Name: "input", AgentName: row.AgentName, Status: Completed, Input: input}
 		if err := tx.Put(&step); err != nil {
 			return err
 		}
@@ -76,7 +78,18 @@ func (h *History) Input(ctx context.Context, run string) (json.RawMessage, error
 }
 
 // Input is [History.Input] of the run.
-func (r *Run) Input(ctx context.Context) (json.RawMessage, error) { return r.h.Input(ctx, r.id) }
+func (r *Run) Input(ctx context.Context) (json.RawMessage, error) {
+	if r.hasInput {
+		return r.input, nil
+	}
+	return r.h.Input(ctx, r.id)
+}
+
+func (tx *Tx) input(run string) (json.RawMessage, error) {
+	var s StepRow
+	_, err := tx.Get(&s, inputStep(run))
+	return s.Input, err
+}
 
 // AwaitEnd returns the run when it has ended. When ctx ends before, it returns the run as it
 // is, and the cause.
@@ -142,7 +155,7 @@ func (h *History) Claim(ctx context.Context, opts ...RunOption) (*Run, RunRow, e
 	}
 	c := claim{o: &o}
 	err = h.afterLeft(ctx, func() error {
-		return h.share(ctx, func(tx *Tx) error { return c.in(ctx, tx) })
+		return h.share(h.wantsNext(ctx, ""), func(tx *Tx) error { return c.in(ctx, tx) })
 	})
 	if c.none != nil {
 		c.none.sooner(next)
@@ -188,13 +201,13 @@ func (r *Run) endThenClaim(ctx context.Context, e End, o *runOptions) (*Run, Run
 	if ctx.Err() != nil {
 		return nil, RunRow{}, r.End(end, e)
 	}
-	if _, _, err := r.h.release(ctx); err != nil {
-		return nil, RunRow{}, r.End(end, e)
-	}
 	c, claimed := claim{o: o}, true
-	err := r.h.share(r.h.wants(end, rowKey(RunEntity, r.id)), func(tx *Tx) error {
+	err := r.h.share(r.h.wantsNext(end, r.id), func(tx *Tx) error {
 		if err := r.end(tx, &e); err != nil {
 			return err
+		}
+		if c.drop(); tx.mayRelease() {
+			return nil // Claim does it
 		}
 		err := c.in(end, tx)
 		if claimed = err == nil || errors.Is(err, ErrNoneReady); claimed {
@@ -211,6 +224,13 @@ func (r *Run) endThenClaim(ctx context.Context, e End, o *runOptions) (*Run, Run
 		c.drop()
 	}
 	return c.r, c.row, err
+}
+
+// wantsNext returns ctx for a transaction that takes the next run, and ends one before, "" for
+// none.
+func (h *History) wantsNext(ctx context.Context, run string) context.Context {
+	ctx = h.wants(ctx, rowKey(RunEntity, run), rowKey(Limit, "workspace:"))
+	return h.wantsIndexes(ctx, nil, []byte{byReady}, []byte{byDue}, []byte{byReadyOld}, []byte{byWaitEvent}, []byte{byLimit}, prefix(byAfter, run))
 }
 
 // Waiting returns how many runs are ready, of each session one at most and whatever the

@@ -217,7 +217,7 @@ func (h *History) release(ctx context.Context) (next time.Time, ready bool, err 
 			return ids, tx.any([]byte{byReadyOld})
 		}
 		todo, waits := false, false
-		err = h.View(ctx, func(tx *Tx) error {
+		err = h.View(h.wantsIndexes(ctx, nil, []byte{byDue}, []byte{byReadyOld}, []byte{byWaitEvent}, []byte{byReady}), func(tx *Tx) error {
 			upto = tx.now
 			ids, old := look(tx)
 			todo, waits = len(ids) > 0 || old, tx.any([]byte{byWaitEvent})
@@ -253,6 +253,18 @@ func (h *History) release(ctx context.Context) (next time.Time, ready bool, err 
 			return next, false, err
 		}
 	}
+}
+
+// mayRelease reports whether release may have something to do.
+func (tx *Tx) mayRelease() bool {
+	p := []byte{byDue}
+	for rec := range tx.by.Ascend(p, after(p)) {
+		if at := time.UnixMilli(int64(binary.BigEndian.Uint64(rec.Key[1:]))); !at.After(tx.now) {
+			return true
+		}
+		break
+	}
+	return tx.any([]byte{byReadyOld}) || tx.any([]byte{byWaitEvent})
 }
 
 // due stores that a queued run is due, or that a run has waited until its time: for an event only
@@ -334,6 +346,12 @@ func (tx *Tx) take(ctx context.Context, o *runOptions) (r *Run, row RunRow, err 
 		}
 		if err := limits.count(&row); err != nil {
 			return r, row, err
+		}
+		if o.alone { // its function will most likely ask
+			if r.input, err = tx.input(row.ID); err != nil {
+				return r, row, err
+			}
+			r.hasInput = true
 		}
 		return r, row, tx.begin(&row, o)
 	}

@@ -19,8 +19,10 @@ type Run struct {
 	h  *History
 	id string
 	// attempt is the one that this handle is for; 0 for any.
-	attempt int64
-	handler string // not "": the consumer whose handler it is, to be stored with the first write
+	attempt  int64
+	input    json.RawMessage
+	hasInput bool   // input was read
+	handler  string // not "": the consumer whose handler it is, to be stored with the first write
 
 	mu     sync.Mutex
 	silent bool       // the store has no beat of it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,7 +91,27 @@ func (h *History) wants(ctx context.Context, rows ...[]byte) context.Context {
 	if h.of == nil {
 		return ctx
 	}
-	return store.Wanted{Table: tableRows, Keys: append(rows, rowKey(Workspace, ""))}.With(ctx)
+	w := store.WantedOf(ctx)
+	for _, key := range append(rows, rowKey(Workspace, "")) {
+		w.Records = append(slices.Clip(w.Records), store.WantedRecord{Table: tableRows, Key: key})
+	}
+	return w.With(ctx)
+}
+
+// wantsIndexes returns ctx for a transaction that will ask for these keys of indexes, and go
+// through indexes from these places on.
+func (h *History) wantsIndexes(ctx context.Context, keys [][]byte, from ...[]byte) context.Context {
+	if h.of == nil {
+		return ctx
+	}
+	w := store.WantedOf(ctx)
+	for _, key := range keys {
+		w.Records = append(slices.Clip(w.Records), store.WantedRecord{Table: tableBy, Key: key})
+	}
+	for _, key := range from {
+		w.From = append(slices.Clip(w.From), store.WantedRecord{Table: tableBy, Key: key})
+	}
+	return w.With(ctx)
 }
 
 // parentThread returns the thread whose history this is, and what to call at the end.

@@ -162,11 +162,14 @@ type Tx interface {
 // what scans in slices begin with, all in one; each of their next slices ends with that.
 type Ahead interface{ ReadAhead(scans []Scan) error }
 
-// Wanted are records that a transaction will ask for. A store on a server reads them with its
-// first statements, in the same round trip.
-type Wanted struct {
+// Wanted is what a transaction will ask for: records, and the first ones from a key on. A
+// store on a server reads them with its first statements, in the same round trip.
+type Wanted struct{ Records, From []WantedRecord }
+
+// WantedRecord is a record, or where a loop over records begins.
+type WantedRecord struct {
 	Table Table
-	Keys  [][]byte
+	Key   []byte
 }
 
 type wantedKey struct{}

@@ -30,7 +30,7 @@ func (m *model) clone() *model {
 
 // TestModel: random transactions, half of them called off, on a thread and on plain maps.
 // Tables whose first records every transaction reads are among them, and some have more
-// than these.
+// than these. Some transactions want records, and the first ones from a key on.
 func TestModel(t *testing.T) {
 	a := newThread(t, newSchema(t))
 	seed := rand.Uint64()
@@ -43,7 +43,12 @@ func TestModel(t *testing.T) {
 	errOff := errors.New("called off")
 	for i := range 150 {
 		next, off := m.clone(), r.IntN(2) == 0
-		err := handles[r.IntN(2)].Update(context.Background(), func(u store.Session) error {
+		var wanted store.Wanted
+		for range r.IntN(8) {
+			wanted.Records = append(wanted.Records, store.WantedRecord{Table: tables[r.IntN(len(tables))], Key: key()})
+			wanted.From = append(wanted.From, store.WantedRecord{Table: tables[r.IntN(len(tables))], Key: key()})
+		}
+		err := handles[r.IntN(2)].Update(wanted.With(context.Background()), func(u store.Session) error {
 			tx := u.(plainSession).tx
 			for range 1 + r.IntN(12) {
 				if err := next.step(tx, r, tables[r.IntN(len(tables))], key); err != nil {

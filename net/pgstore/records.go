@@ -3,7 +3,6 @@ package pgstore
 import (
 	"bytes"
 	"slices"
-	"sort"
 	"strconv"
 
 	"thread/internal/store"
@@ -19,8 +18,10 @@ type record struct{ key, value []byte }
 
 // prefix is what a transaction has read of the beginning of a table with its first
 // statements, because nearly every one looks at it. Of a short table, which is read whole,
-// it has what the transaction puts, too.
+// it has what the transaction puts, too. One that begins at a key, which the caller has wanted,
+// always has it.
 type prefix struct {
+	from  []byte
 	list  []record
 	whole bool // there are no more
 }
@@ -59,8 +60,12 @@ func (tx *tx) setPrefixes(rows [][][]byte) {
 		}
 	}
 	for _, p := range tx.prefixes {
-		sort.Slice(p.list, func(i, j int) bool { return bytes.Compare(p.list[i].key, p.list[j].key) < 0 })
+		p.sort()
 	}
+}
+
+func (p *prefix) sort() {
+	slices.SortFunc(p.list, func(a, b record) int { return bytes.Compare(a.key, b.key) })
 }
 
 // put puts a record, or deletes it when value is nil. Who goes through the list continues
@@ -85,13 +90,15 @@ func (p *prefix) find(key []byte) (int, bool) {
 
 // has reports whether the prefix says what is stored under key.
 func (p *prefix) has(key []byte) bool {
-	return p != nil && (p.whole || len(p.list) > 0 && bytes.Compare(key, p.list[len(p.list)-1].key) <= 0)
+	return p != nil && bytes.Compare(p.from, key) <= 0 && (p.whole || len(p.list) > 0 && bytes.Compare(key, p.list[len(p.list)-1].key) <= 0)
 }
 
 // A transaction that reads here and there in a table is one that goes through it, as the look
-// for what is due does, with a record of each consumer: then it is read from its beginning.
+// for what is due does, with a record of each consumer: then it is read from its beginning. The
+// tables of other packages may be long, so that it takes more reads there.
 const (
 	fewGets   = 2
+	manyGets  = 64
 	grownBy   = 4096
 	mostGrown = 8 * grownBy // beyond that, each is read by itself
 )
@@ -99,10 +106,13 @@ const (
 // grow makes the prefix of a table longer until it knows of key, and reports whether it
 // does. Only a transaction that reads does it: what one puts would have to be put there.
 func (tx *tx) grow(t store.Table, key []byte) (bool, error) {
-	if tx.gets[t]++; tx.writable || tx.gets[t] < fewGets {
+	p, few := tx.prefixes[t], fewGets
+	if !store.Reserved(t) {
+		few = manyGets
+	}
+	if tx.gets[t]++; tx.writable || tx.gets[t] < few {
 		return false, nil
 	}
-	p := tx.prefixes[t]
 	if p == nil {
 		p = new(prefix)
 		tx.prefixes[t] = p
@@ -138,6 +148,12 @@ func (tx *tx) Get(t store.Table, key []byte) ([]byte, error) {
 		return v, tx.failed
 	}
 	if p := tx.prefixes[t]; p.has(key) {
+		if i, found := p.find(key); found {
+			return p.list[i].value, tx.failed
+		}
+		return nil, tx.failed
+	}
+	if p := tx.span(t, key); p != nil {
 		if i, found := p.find(key); found {
 			return p.list[i].value, tx.failed
 		}
@@ -182,12 +198,16 @@ func (tx *tx) put(t store.Table, key, value []byte) error {
 			delete(tx.prefixes, t)
 		}
 	}
+	tx.putInSpans(t, key, value)
 	tx.tell = tx.tell || tx.store.turn.Load() == nil || !slices.Contains(quiet, t)
 	if len(tx.pending) >= manyRecords {
 		return tx.flush()
 	}
 	return tx.failed
 }
+
+// fewPending is up to how many records a transaction still knows what it has sent.
+const fewPending = 64
 
 // records are the statements that send what was put.
 func (tx *tx) records() (list []statement) {
@@ -202,6 +222,9 @@ func (tx *tx) records() (list []statement) {
 			delete(tx.prefixes, k.table)
 		}
 		delete(tx.known, k)
+		if len(tx.pending) <= fewPending {
+			tx.known[k] = v
+		}
 	}
 	clear(tx.pending)
 	clear(tx.unsent)
@@ -237,6 +260,18 @@ func (tx *tx) Ascend(t store.Table, from []byte, fn func(key, value []byte) (mor
 			}
 			from = after(p.list[len(p.list)-1].key)
 		}
+	}
+	if p := tx.span(t, from); p != nil && tx.failed == nil {
+		i, _ := p.find(from)
+		for _, r := range p.list[i:] {
+			if more, err := fn(r.key, r.value); err != nil || !more {
+				return err
+			}
+		}
+		if p.whole {
+			return nil
+		}
+		from = after(p.list[len(p.list)-1].key)
 	}
 	if p := tx.prefixes[t]; p == nil || !p.has(from) {
 		if grown, err := tx.grow(t, from); err != nil {

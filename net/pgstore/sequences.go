@@ -26,15 +26,67 @@ func (tx *tx) setSequences(rows [][][]byte) {
 // recordsOf reads the records that the caller wants. By key = ANY, the server reads the whole table
 // through the index until it has been analyzed.
 func recordsOf(thread value, w store.Wanted) statement {
-	return sql("SELECT r.key, r.value FROM unnest($3::bytea[]) AS w (key), LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key = w.key LIMIT 1) r", thread, text(string(w.Table)), byteas(w.Keys))
+	tables, keys := columnsOf(w.Records)
+	return sql("SELECT w.tab, r.key, r.value FROM unnest($2::text[], $3::bytea[]) AS w (tab, key), LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = w.tab AND key = w.key LIMIT 1) r", thread, tables, keys)
 }
 
-func (tx *tx) setWanted(w store.Wanted, rows [][][]byte) {
-	for _, key := range w.Keys {
-		tx.known[recordKey{w.Table, string(key)}] = nil
+// wantedRecords is how many records are read from a wanted place on.
+const wantedRecords = 8
+
+// spansOf reads the first records from the places that the caller wants.
+func spansOf(thread value, w store.Wanted) statement {
+	tables, keys := columnsOf(w.From)
+	return sql(`SELECT w.n, r.key, r.value FROM unnest($2::text[], $3::bytea[]) WITH ORDINALITY AS w (tab, key, n),
+		LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = w.tab AND key >= w.key ORDER BY key LIMIT `+strconv.Itoa(wantedRecords)+`) r`, thread, tables, keys)
+}
+
+func columnsOf(list []store.WantedRecord) (tables, keys value) {
+	var t, k [][]byte
+	for _, r := range list {
+		t, k = append(t, []byte(r.Table)), append(k, r.Key)
+	}
+	return texts(t), byteas(k)
+}
+
+func (tx *tx) setWanted(w store.Wanted, rows, spans [][][]byte) {
+	for _, r := range w.Records {
+		tx.known[recordKey{r.Table, string(r.Key)}] = nil
 	}
 	for _, r := range rows {
-		tx.known[recordKey{w.Table, string(r[0])}] = notNil(r[1])
+		tx.known[recordKey{store.Table(r[0]), string(r[1])}] = notNil(r[2])
+	}
+	tx.spans = map[store.Table][]*prefix{}
+	list := make([]*prefix, len(w.From))
+	for i, r := range w.From {
+		list[i] = &prefix{from: r.Key, whole: true}
+		tx.spans[r.Table] = append(tx.spans[r.Table], list[i])
+	}
+	for _, r := range spans {
+		p := list[number(r[0])-1]
+		p.list = append(p.list, record{r[1], notNil(r[2])})
+		p.whole = len(p.list) < wantedRecords
+	}
+	for _, p := range list {
+		p.sort()
+	}
+}
+
+// span returns what was read around a key, nil for nothing.
+func (tx *tx) span(t store.Table, key []byte) *prefix {
+	for _, p := range tx.spans[t] {
+		if p.has(key) {
+			return p
+		}
+	}
+	return nil
+}
+
+// putInSpans keeps what was read as the transaction changes it.
+func (tx *tx) putInSpans(t store.Table, key, value []byte) {
+	for _, p := range tx.spans[t] {
+		if p.has(key) {
+			p.put(key, value)
+		}
 	}
 }
 
@@ -78,6 +130,7 @@ func (tx *tx) Drop(t store.Table) error {
 	delete(tx.prefixes, t)
 	delete(tx.numbers, t)
 	clear(tx.known)
+	clear(tx.spans)
 	_ = tx.exec("DELETE FROM records WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
 	return tx.exec("DELETE FROM sequences WHERE thread = $1 AND tab = $2", text(tx.store.thread), text(string(t)))
 }

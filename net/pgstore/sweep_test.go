@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestWantedByKey(t *testing.T) {
 	if err := s.run(ctx, true, nil, func(tx *tx) error { _, err := tx.do(grow); return err }); err != nil {
 		t.Fatal(err)
 	}
-	wanted := store.Wanted{Table: "t", Keys: [][]byte{[]byte("7"), []byte("none"), []byte("999")}}
+	wanted := store.Wanted{Records: []store.WantedRecord{{Table: "t", Key: []byte("7")}, {Table: "t", Key: []byte("none")}, {Table: "t", Key: []byte("999")}}}
 	if plan := planOf(t, s, recordsOf(text(s.thread), wanted)); !regexp.MustCompile(`Index Cond: .*key = `).MatchString(plan) {
 		t.Errorf("not by the key:\n%s", plan)
 	}
@@ -48,6 +49,48 @@ func TestWantedByKey(t *testing.T) {
 		for key, there := range map[string]bool{"7": true, "none": false, "999": true} {
 			if v, known := tx.known[recordKey{"t", key}]; !known || (v != nil) != there {
 				t.Errorf("%s: %q, %v", key, v, known)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWantedFrom: what a transaction has read from a key on follows what it puts and deletes
+// there, and is read on behind that.
+func TestWantedFrom(t *testing.T) {
+	s := opened(t, newThread(t, newSchema(t)), plain{})
+	ctx := store.Wanted{From: []store.WantedRecord{{Table: "t", Key: []byte("k03")}, {Table: "none", Key: []byte("k")}}}.With(context.Background())
+	if err := s.run(context.Background(), true, nil, func(tx *tx) error {
+		for i := range 20 {
+			if err := tx.Put("t", fmt.Appendf(nil, "k%02d", i), []byte("v")); err != nil {
+				return err
+			}
+		}
+		return tx.flush()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(ctx, true, nil, func(tx *tx) error {
+		for _, err := range []error{tx.Delete("t", []byte("k05")), tx.Put("t", []byte("k03x"), []byte("v")), tx.Put("t", []byte("k02x"), []byte("v")), tx.Put("none", []byte("k1"), []byte("v"))} {
+			if err != nil {
+				return err
+			}
+		}
+		for _, c := range []struct{ table, from, want string }{
+			{"t", "k03", "k03 k03x k04 k06 k07 k08 k09 k10 k11 k12 "}, {"t", "k02", "k02 k02x k03 k03x k04 k06 k07 k08 k09 k10 "}, {"none", "k", "k1 "},
+		} {
+			got := ""
+			err := tx.Ascend(store.Table(c.table), []byte(c.from), func(key, _ []byte) (bool, error) {
+				got += string(key) + " "
+				return strings.Count(got, " ") < 10, nil
+			})
+			if got != c.want {
+				t.Errorf("%s from %s: %q, want %q", c.table, c.from, got, c.want)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		return nil

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"sync"
@@ -320,6 +321,17 @@ func TestHistoryTrips(t *testing.T) {
 			r, err = h.StartRun(ctx, history.RunRow{ID: "Q", SessionID: "S"})
 			return err
 		}, 7},
+		{"the first job", func() error {
+			_, _, err := h.EnqueueJob(ctx, history.RunRow{AgentName: "a"}, []byte(`{"a":1}`))
+			return err
+		}, 3}, // and a series
+		{"a job", func() error {
+			_, _, err := h.EnqueueJob(ctx, history.RunRow{AgentName: "a"}, []byte(`{"a":1}`))
+			return err
+		}, 2},
+		{"two jobs are done", func() error {
+			return h.Work(ctx, history.WorkOptions{Drain: true}, func(context.Context, *history.Run) (json.RawMessage, error) { return nil, nil })
+		}, 22}, // and a look for runs to recover, before it and at the end
 		{"the first message", func() error {
 			return h.Put(ctx, &history.MessageRow{SessionID: "S", Role: "user", Content: []byte(`"hello"`)})
 		}, 3},

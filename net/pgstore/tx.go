@@ -52,6 +52,7 @@ type tx struct {
 	unsent   map[store.Table]int // how many of pending are of that table
 	known    map[recordKey][]byte
 	prefixes map[store.Table]*prefix
+	spans    map[store.Table][]*prefix       // of what the caller has wanted
 	gets     map[store.Table]int             // reads of one record, of which a prefix did not know
 	numbers  map[store.Table]uint64          // sequences that are known
 	numbered bool                            // all that the thread has are in numbers
@@ -195,7 +196,7 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	}
 	wanted := store.WantedOf(tx.ctx)
 	if digests == nil {
-		list = append(list, firstSeries(name), firstSequences(name), recordsOf(name, wanted))
+		list = append(list, firstSeries(name), firstSequences(name), recordsOf(name, wanted), spansOf(name, wanted))
 	}
 	// A server that was stopped, or is cut off, says nothing: nothing was stored yet, and
 	// another one may answer.
@@ -257,7 +258,7 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	if digests == nil {
 		tx.setSeries(r[next].rows)
 		tx.setSequences(r[next+1].rows)
-		tx.setWanted(wanted, r[next+2].rows)
+		tx.setWanted(wanted, r[next+2].rows, r[next+3].rows)
 	}
 	return nil
 }
