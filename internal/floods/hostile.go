@@ -149,7 +149,7 @@ func (s *Server) requests(t *testing.T) {
 				t.Errorf("%.60q: no end comes: %v", tt.request, err)
 			}
 		} else if r.StatusCode != 200 && r.StatusCode != 405 {
-			t.Errorf("%.60q: the connection goes on", tt.request)
+			t.Errorf("%.60q: the connection stays open", tt.request)
 		}
 		conn.Close()
 	}
