@@ -164,6 +164,9 @@ func (h *History) lead(c *shared) error {
 		return err
 	case errors.Is(err, engine.ErrBusy) && joined == nil:
 		joined = h.group.busy(before)
+	case err != nil && c.ctx.Err() != nil && !errors.Is(err, engine.ErrUnknownOutcome):
+		back = joined // only the leader has left, and nothing was stored
+		return err
 	}
 	for _, x := range joined {
 		x.over <- err
