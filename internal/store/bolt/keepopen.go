@@ -216,15 +216,16 @@ func (t *Store) unchanged(k *keptDatabase, m lock.Mode) (usable bool, err error)
 	if err := Guard(func() error { metas = k.readMetas(); return nil }); err != nil {
 		return false, err
 	}
-	same := metas == k.metas
+	// Two databases that compact has written may have the same meta pages.
+	same := metas == k.metas && info.ModTime().Equal(k.info.ModTime())
 	if m == lock.Exclusive {
-		return same && info.ModTime().Equal(k.info.ModTime()), nil
+		return same, nil
 	}
 	if !same {
 		if err := disk.CheckHeader(k.file); err != nil {
 			return false, err
 		}
-		k.metas, k.known = metas, false
+		k.metas, k.info, k.known = metas, info, false
 	}
 	return true, nil
 }
