@@ -39,7 +39,7 @@ func dayWait() time.Duration {
 	return time.Second
 }
 
-// Run: an agent takes what waits, reads the session, asks, waits for the answer (90 s
+// Run is the day: an agent takes what waits, reads the session, asks, waits for the answer (90 s
 // with THREAD_DAY=full), records steps, answers and ends its run. The same day by the
 // command line, by HTTP and by MCP leaves the same. address returns where to make the thread
 // of that name.

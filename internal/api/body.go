@@ -182,6 +182,13 @@ func (b *batch) drafts() iter.Seq2[event.Draft, error] {
 	}
 }
 
+// draft reads an event in which text that is not valid is replaced.
+func (b *batch) draft(_ int, text []byte) (event.Draft, error) {
+	d, replaced, err := event.ParseDraftLossy(text)
+	b.replaced += replaced
+	return d, err
+}
+
 // line yields the event of a line, if it has one.
 func (b *batch) line(text []byte, n int, yield func(event.Draft, error) bool) bool {
 	if n == 1 {
@@ -190,18 +197,16 @@ func (b *batch) line(text []byte, n int, yield func(event.Draft, error) bool) bo
 	if text = bytes.TrimSpace(text); len(text) == 0 {
 		return true
 	}
-	d, replaced, err := event.Draft{}, 0, error(nil)
-	if b.parse != nil {
-		d, err = b.parse(n, text)
-	} else {
-		d, replaced, err = event.ParseDraftLossy(text)
+	parse := b.parse
+	if parse == nil {
+		parse = b.draft
 	}
+	d, err := parse(n, text)
 	if err != nil && b.single {
 		err = badRequest("%v", err)
 	} else if err != nil {
 		err = badRequest("line %d: %v", n, err)
 	}
-	b.replaced += replaced
 	if b.key != "" && d.DedupeKey == "" {
 		d.DedupeKey = b.key
 		if !b.single {

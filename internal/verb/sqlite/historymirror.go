@@ -43,6 +43,7 @@ type place struct {
 	opts compat.HistoryMirrorOptions
 }
 
+// Run is for package cli.
 func (c *HistoryMirror) Run(ctx context.Context, a *cli.App) error {
 	// Without --to the thread says which files are written.
 	setDir := a.OwnDir

@@ -33,6 +33,7 @@ func TakeErrors(a *cli.App) []cli.Rule {
 // NamesThread is for package cli: it is what PostgreSQL is needed for.
 func (c *Take) NamesThread() string { return c.From.Value }
 
+// Run is for package cli.
 func (c *Take) Run(ctx context.Context, a *cli.App) error {
 	scheme, file, _ := strings.Cut(c.From.Value, ":")
 	if scheme != "sqlite" || file == "" {
