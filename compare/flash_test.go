@@ -78,7 +78,8 @@ func (l *lab) flash() error {
 	}
 	d, err := l.newDevice()
 	if err != nil {
-		return err
+		fmt.Fprintf(os.Stderr, "  not measured: %v\n", err) // a host without loop devices, or mkfs.ext4
+		return nil
 	}
 	return errors.Join(l.onDevice(d), d.close())
 }
