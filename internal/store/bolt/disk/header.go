@@ -38,10 +38,14 @@ type Meta struct {
 	PageSize, Root, Freelist, Pages, Txid uint64
 }
 
-func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool) {
+// readBoltMeta returns an error when the device cannot read the page, and not ok for what is
+// not a meta page.
+func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool, err error) {
 	var b [MetaBytes]byte
-	if _, err := r.ReadAt(b[:], off+PageHeaderBytes); err != nil {
-		return m, false
+	if _, err := r.ReadAt(b[:], off+PageHeaderBytes); errors.Is(err, io.EOF) {
+		return m, false, nil
+	} else if err != nil {
+		return m, false, err
 	}
 	sum := fnv.New64a()
 	sum.Write(b[:BoltMetaSummed])
@@ -50,7 +54,7 @@ func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool) {
 		PageSize: uint64(order.Uint32(b[8:])), Root: order.Uint64(b[16:]), Freelist: order.Uint64(b[32:]),
 		Pages: order.Uint64(b[40:]), Txid: order.Uint64(b[48:]),
 	}
-	return m, order.Uint32(b[:]) == BoltMagic && order.Uint64(b[BoltMetaSummed:]) == sum.Sum64()
+	return m, order.Uint32(b[:]) == BoltMagic && order.Uint64(b[BoltMetaSummed:]) == sum.Sum64(), nil
 }
 
 // CheckMagic reads no more than the first bytes of events.db. It needs no

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,18 +25,19 @@ import (
 type metaPair struct {
 	Metas [2]Meta
 	ok    [2]bool
+	errs  [2]error // of the device
 }
 
 // ReadMetas reads both meta pages. The second begins one page after the first,
 // which knows the size of a page, if that is valid.
 func ReadMetas(r io.ReaderAt) (metas metaPair) {
-	metas.Metas[0], metas.ok[0] = readBoltMeta(r, 0)
+	metas.Metas[0], metas.ok[0], metas.errs[0] = readBoltMeta(r, 0)
 	if metas.ok[0] {
-		metas.Metas[1], metas.ok[1] = readBoltMeta(r, int64(metas.Metas[0].PageSize))
+		metas.Metas[1], metas.ok[1], metas.errs[1] = readBoltMeta(r, int64(metas.Metas[0].PageSize))
 		return metas
 	}
 	for _, off := range [...]int64{PageBytes, 1 << 10, 2 << 10, 8 << 10, 16 << 10, 32 << 10, maxBoltPageSize} {
-		if metas.Metas[1], metas.ok[1] = readBoltMeta(r, off); metas.ok[1] {
+		if metas.Metas[1], metas.ok[1], metas.errs[1] = readBoltMeta(r, off); metas.ok[1] {
 			break
 		}
 	}
@@ -67,8 +69,12 @@ func (metas *metaPair) Valid() (found []Meta) {
 	return found
 }
 
-// Fault returns ErrCorrupt unless the pair is what a commit leaves.
+// Fault returns ErrCorrupt unless the pair is what a commit leaves, and an error of the device
+// as it is: that tells nothing about the pages.
 func (metas *metaPair) Fault() error {
+	if err := errors.Join(metas.errs[:]...); err != nil {
+		return err
+	}
 	for i, ok := range metas.ok {
 		if !ok {
 			return fmt.Errorf("%w: meta page %d cannot be read, the last change may be lost", store.ErrCorrupt, i)
