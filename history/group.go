@@ -230,6 +230,7 @@ func (c *shared) wants(others []*shared) context.Context {
 
 // run calls the function.
 func (c *shared) run(e *engine.Tx) error {
+	c.none = nil // of an earlier call
 	tx, err := newTx(c.ctx, c.h, e)
 	if err == nil {
 		err = tx.ensureWorkspace()
@@ -250,7 +251,7 @@ func (c *shared) take(e *engine.Tx) {
 	}()
 	err := c.run(e)
 	var none *noneReady
-	if c.none = nil; errors.As(err, &none) { // it has written nothing
+	if errors.As(err, &none) { // it has written nothing
 		c.none, err = err, nil
 	}
 	succeeded, returned = err == nil, true

@@ -22,8 +22,9 @@ func TestGroup(t *testing.T) {
 	if n := groupOf(t, t, slices.Repeat([]string{"stored"}, 16)); n != 1 {
 		t.Errorf("16 writes in %d transactions", n)
 	}
+	groupOf(t, t, []string{"stored", "none once", "fails"}) // it is called again, as the first
 	rapid.Check(t, func(rt *rapid.T) {
-		groupOf(t, rt, rapid.SliceOfN(rapid.SampledFrom([]string{"stored", "stored", "stored", "fails", "fails late", "none", "panics", "exits", "cancelled"}), 1, 24).Draw(rt, "kinds"))
+		groupOf(t, rt, rapid.SliceOfN(rapid.SampledFrom([]string{"stored", "stored", "stored", "fails", "fails late", "none", "none once", "panics", "exits", "cancelled"}), 1, 24).Draw(rt, "kinds"))
 	})
 }
 
@@ -45,7 +46,7 @@ func groupOf(t *testing.T, rt tester, kinds []string) int {
 	<-writing
 	var mu sync.Mutex
 	in := map[*engine.Tx]int{} // successful calls
-	results, panics := make([]error, len(kinds)), make([]any, len(kinds))
+	results, panics, calls := make([]error, len(kinds)), make([]any, len(kinds)), make([]int, len(kinds))
 	var ends []context.CancelCauseFunc
 	for i, kind := range kinds {
 		limited, cancel := context.WithCancelCause(ctx)
@@ -63,6 +64,10 @@ func groupOf(t *testing.T, rt tester, kinds []string) int {
 					return errors.Join(put(), errNo)
 				case "none":
 					return &noneReady{}
+				case "none once":
+					if calls[i]++; calls[i] == 1 {
+						return &noneReady{}
+					}
 				case "panics":
 					_ = put()
 					panic("at the disco")
@@ -95,9 +100,10 @@ func groupOf(t *testing.T, rt tester, kinds []string) int {
 		var none *noneReady
 		good := map[string]bool{
 			"stored": results[i] == nil, "fails": errors.Is(results[i], errNo), "fails late": errors.Is(results[i], errNo), "none": errors.As(results[i], &none),
-			"panics": panics[i] != nil, "exits": results[i] != nil, "cancelled": stored == (results[i] == nil) && (stored || errors.Is(results[i], context.Canceled)),
+			"none once": stored == (results[i] == nil) && (stored || errors.As(results[i], &none)),
+			"panics":    panics[i] != nil, "exits": results[i] != nil, "cancelled": stored == (results[i] == nil) && (stored || errors.Is(results[i], context.Canceled)),
 		}[kind]
-		if !good || kind != "cancelled" && stored != (kind == "stored") {
+		if !good || kind != "cancelled" && kind != "none once" && stored != (kind == "stored") {
 			rt.Errorf("write %d %s: stored %v, %v, panic %v", i, kind, stored, results[i], panics[i])
 		}
 	}

@@ -201,8 +201,9 @@ func (r *Run) endThenClaim(ctx context.Context, e End, o *runOptions) (*Run, Run
 	if ctx.Err() != nil {
 		return nil, RunRow{}, r.End(end, e)
 	}
-	c, claimed := claim{o: o}, true
+	c, claimed := claim{o: o}, false
 	err := r.h.share(r.h.wantsNext(end, r.id), func(tx *Tx) error {
+		claimed = true
 		if err := r.end(tx, &e); err != nil {
 			return err
 		}
