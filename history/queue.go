@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"thread/engine"
@@ -231,7 +232,7 @@ func (r *Run) endThenClaim(ctx context.Context, e End, o *runOptions) (*Run, Run
 // none.
 func (h *History) wantsNext(ctx context.Context, run string) context.Context {
 	ctx = h.wants(ctx, rowKey(RunEntity, run), rowKey(Limit, "workspace:"))
-	return h.wantsIndexes(ctx, nil, []byte{byReady}, []byte{byDue}, []byte{byReadyOld}, []byte{byWaitEvent}, []byte{byLimit}, prefix(byAfter, run))
+	return h.wantsIndexes(ctx, nil, append(slices.Clip(queuePlaces), []byte{byLimit}, prefix(byAfter, run))...)
 }
 
 // Waiting returns how many runs are ready, of each session one at most and whatever the

@@ -196,31 +196,17 @@ func (tx *Tx) ready() (n int) {
 const releaseRows = 256
 
 // release queues the runs that have become due, and returns when the next one is, the zero
-// time where there is none, and whether a run may be ready. The event that a run waits for is looked for after the moment at
-// which the time of the wait has come: an event that came before is the answer.
+// time where there is none, and whether a run may be ready. The event that a run waits for is
+// looked for after the moment at which the time of the wait has come: an event that came
+// before is the answer.
 func (h *History) release(ctx context.Context) (next time.Time, ready bool, err error) {
 	for first := true; ; first = false {
 		var upto time.Time
-		look := func(tx *Tx) (ids []string, old bool) {
-			p := []byte{byDue}
-			next = time.Time{}
-			for rec := range tx.by.Ascend(p, after(p)) {
-				at := time.UnixMilli(int64(binary.BigEndian.Uint64(rec.Key[1:])))
-				if at.After(upto) {
-					next = tx.local(at)
-					break
-				}
-				if ids = append(ids, string(rec.Value)); len(ids) == releaseRows {
-					break
-				}
-			}
-			return ids, tx.any([]byte{byReadyOld})
-		}
 		todo, waits := false, false
-		err = h.View(h.wantsIndexes(ctx, nil, []byte{byDue}, []byte{byReadyOld}, []byte{byWaitEvent}, []byte{byReady}), func(tx *Tx) error {
+		err = h.View(h.wantsIndexes(ctx, nil, queuePlaces...), func(tx *Tx) error {
 			upto = tx.now
-			ids, old := look(tx)
-			todo, waits = len(ids) > 0 || old, tx.any([]byte{byWaitEvent})
+			ids, at, old := tx.toRelease(upto)
+			next, todo, waits = at, len(ids) > 0 || old, tx.any([]byte{byWaitEvent})
 			ready = tx.any([]byte{byReady})
 			return nil
 		})
@@ -236,7 +222,7 @@ func (h *History) release(ctx context.Context) (next time.Time, ready bool, err 
 			return next, ready, err
 		}
 		err = h.Update(ctx, func(tx *Tx) error {
-			ids, old := look(tx)
+			ids, _, old := tx.toRelease(upto)
 			if old {
 				if err := tx.readyOld(); err != nil {
 					return err
@@ -255,16 +241,31 @@ func (h *History) release(ctx context.Context) (next time.Time, ready bool, err 
 	}
 }
 
-// mayRelease reports whether release may have something to do.
-func (tx *Tx) mayRelease() bool {
+// queuePlaces are where release and take begin to look in the indexes.
+var queuePlaces = [][]byte{{byReady}, {byDue}, {byReadyOld}, {byWaitEvent}}
+
+// toRelease returns runs that have become due by then, when the next one is, the zero time where
+// there is none or that is not known yet, and whether there are runs as older versions of this
+// program have queued them.
+func (tx *Tx) toRelease(upto time.Time) (ids []string, next time.Time, old bool) {
 	p := []byte{byDue}
 	for rec := range tx.by.Ascend(p, after(p)) {
-		if at := time.UnixMilli(int64(binary.BigEndian.Uint64(rec.Key[1:]))); !at.After(tx.now) {
-			return true
+		at := time.UnixMilli(int64(binary.BigEndian.Uint64(rec.Key[1:])))
+		if at.After(upto) {
+			next = tx.local(at)
+			break
 		}
-		break
+		if ids = append(ids, string(rec.Value)); len(ids) == releaseRows {
+			break
+		}
 	}
-	return tx.any([]byte{byReadyOld}) || tx.any([]byte{byWaitEvent})
+	return ids, next, tx.any([]byte{byReadyOld})
+}
+
+// mayRelease reports whether release may have something to do.
+func (tx *Tx) mayRelease() bool {
+	ids, _, old := tx.toRelease(tx.now)
+	return len(ids) > 0 || old || tx.any([]byte{byWaitEvent})
 }
 
 // due stores that a queued run is due, or that a run has waited until its time: for an event only
