@@ -67,10 +67,10 @@ func (r *Run) claimLock(ctx context.Context, o *runOptions) error {
 func (r *Run) release(over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if over && !r.silent {
-		r.h.stopBeat(r.id)
-	}
 	if over {
+		if !r.silent {
+			r.h.stopBeat(r.id)
+		}
 		r.h.forgetHere(r.id)
 	}
 	if r.lock != nil {

@@ -92,9 +92,7 @@ func (h *History) wants(ctx context.Context, rows ...[]byte) context.Context {
 		return ctx
 	}
 	w := store.WantedOf(ctx)
-	for _, key := range append(rows, rowKey(Workspace, "")) {
-		w.Records = append(slices.Clip(w.Records), store.WantedRecord{Table: tableRows, Key: key})
-	}
+	w.Records = slices.Concat(w.Records, wantedIn(tableRows, append(rows, rowKey(Workspace, ""))))
 	return w.With(ctx)
 }
 
@@ -105,13 +103,16 @@ func (h *History) wantsIndexes(ctx context.Context, keys [][]byte, from ...[]byt
 		return ctx
 	}
 	w := store.WantedOf(ctx)
-	for _, key := range keys {
-		w.Records = append(slices.Clip(w.Records), store.WantedRecord{Table: tableBy, Key: key})
-	}
-	for _, key := range from {
-		w.From = append(slices.Clip(w.From), store.WantedRecord{Table: tableBy, Key: key})
-	}
+	w.Records = slices.Concat(w.Records, wantedIn(tableBy, keys))
+	w.From = slices.Concat(w.From, wantedIn(tableBy, from))
 	return w.With(ctx)
+}
+
+func wantedIn(t store.Table, keys [][]byte) (list []store.WantedRecord) {
+	for _, key := range keys {
+		list = append(list, store.WantedRecord{Table: t, Key: key})
+	}
+	return list
 }
 
 // parentThread returns the thread whose history this is, and what to call at the end.
