@@ -42,9 +42,10 @@ type Meta struct {
 // not a meta page.
 func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool, err error) {
 	var b [MetaBytes]byte
-	if _, err := r.ReadAt(b[:], off+PageHeaderBytes); errors.Is(err, io.EOF) {
-		return m, false, nil
-	} else if err != nil {
+	if _, err := r.ReadAt(b[:], off+PageHeaderBytes); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
 		return m, false, err
 	}
 	sum := fnv.New64a()
