@@ -196,7 +196,10 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	}
 	wanted := store.WantedOf(tx.ctx)
 	if digests == nil {
-		list = append(list, firstSeries(name), firstSequences(name), recordsOf(name, wanted), spansOf(name, wanted))
+		list = append(list, firstSeries(name), firstSequences(name), recordsOf(name, wanted))
+		if len(wanted.From) > 0 {
+			list = append(list, spansOf(name, wanted))
+		}
 	}
 	// A server that was stopped, or is cut off, says nothing: nothing was stored yet, and
 	// another one may answer.
@@ -258,7 +261,11 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	if digests == nil {
 		tx.setSeries(r[next].rows)
 		tx.setSequences(r[next+1].rows)
-		tx.setWanted(wanted, r[next+2].rows, r[next+3].rows)
+		var spans [][][]byte
+		if len(wanted.From) > 0 {
+			spans = r[next+3].rows
+		}
+		tx.setWanted(wanted, r[next+2].rows, spans)
 	}
 	return nil
 }
