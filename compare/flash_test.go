@@ -87,7 +87,8 @@ func (l *lab) flash() error {
 func (l *lab) onDevice(d *device) error {
 	const n, batch = 200, 60
 	at := func(name string) string { return filepath.Join(d.mount, name) }
-	if err := errors.Join(run("", l.thread, "init", at("t")), run("", l.thread, "init", "--lines", "off", at("quiet"))); err != nil {
+	if err := errors.Join(run("", l.thread, "init", at("t")), run("", l.thread, "init", "--lines", "off", at("quiet")),
+		run("", l.thread, "init", at("acked")), run("", l.thread, "subscribe", "--thread", at("acked"), "--consumer", "c", "--handler", "true")); err != nil {
 		return err
 	}
 	lines, err := l.writeLines("batch.ndjson", batch)
@@ -106,11 +107,9 @@ func (l *lab) onDevice(d *device) error {
 	shell := func(int) error {
 		return run("", l.shell, at("s.db"), "PRAGMA synchronous=FULL; INSERT INTO events (source, type, content) VALUES ('s', 'message', '"+content+"');")
 	}
-	if err := errors.Join(push("t")(0), push("quiet")(0), shell(0)); err != nil { // the first one makes files
+	if err := errors.Join(push("t")(0), push("quiet")(0), push("acked")(0), shell(0)); err != nil { // the first one makes files
 		return err
 	}
-	last := n + 2 // of the first row, and of the subscription
-	subscribed := false
 	for _, row := range []struct {
 		what                 string
 		each                 int // events of one call
@@ -120,13 +119,7 @@ func (l *lab) onDevice(d *device) error {
 		{"one push of 200 bytes", 1, push("t"), shell, 6 << 10, 1.1},
 		{"the same with --lines off", 1, push("quiet"), nil, 0, 0},
 		{"a push and the ack of its consumer", 1, func(i int) error {
-			if last++; !subscribed {
-				subscribed = true
-				if err := run("", l.thread, "subscribe", "--thread", at("t"), "--consumer", "c", "--handler", "true"); err != nil {
-					return err
-				}
-			}
-			return errors.Join(push("t")(i), run("", l.thread, "pop", "--thread", at("t"), "--consumer", "c", "--last-event-id", strconv.Itoa(last)))
+			return errors.Join(push("acked")(i), run("", l.thread, "pop", "--thread", at("acked"), "--consumer", "c", "--last-event-id", strconv.Itoa(i+2)))
 		}, nil, 12 << 10, 2.1},
 		{"an event in batches of 60", batch, func(int) error {
 			return runWith(append(os.Environ(), "THREAD_DISPATCH=none"), lines, l.thread, "push", "--thread", at("t"), "--batch", "--quiet")
