@@ -244,9 +244,9 @@ func (h *History) release(ctx context.Context) (next time.Time, ready bool, err 
 // queuePlaces are where release and take begin to look in the indexes.
 var queuePlaces = [][]byte{{byReady}, {byDue}, {byReadyOld}, {byWaitEvent}}
 
-// toRelease returns runs that have become due by then, when the next one is, the zero time where
-// there is none or that is not known yet, and whether there are runs as older versions of this
-// program have queued them.
+// toRelease returns runs that have become due by then, and when the next one is: the zero time
+// where there is none or that is not known yet. It also reports whether there are runs as older
+// versions of this program have queued them.
 func (tx *Tx) toRelease(upto time.Time) (ids []string, next time.Time, old bool) {
 	p := []byte{byDue}
 	for rec := range tx.by.Ascend(p, after(p)) {
