@@ -14,7 +14,7 @@ const beatPrefix = "\xff"
 // Beat implements store.Beating. Except for the first beat of a name it does not wait for the
 // row of the thread: a long batch of another process ends no run.
 func (s *Store) Beat(ctx context.Context, name string) error {
-	_, err := s.apart(ctx, sql(`INSERT INTO turns (thread, consumer, fence, holder, until) VALUES ($1, $2, 1, $3, clock_timestamp())
+	_, err := s.apart(ctx, often(`INSERT INTO turns (thread, consumer, fence, holder, until) VALUES ($1, $2, 1, $3, clock_timestamp())
 		ON CONFLICT (thread, consumer) DO UPDATE SET holder = excluded.holder, until = excluded.until`,
 		text(s.thread), bytea([]byte(beatPrefix+name)), text(holder())))
 	return err
@@ -28,7 +28,7 @@ func (s *Store) StopBeat(ctx context.Context, name string) error {
 
 // Beats implements store.Beating.
 func (s *Store) Beats(ctx context.Context) (map[string]time.Duration, error) {
-	r, err := s.apartIn(ctx, s.pool.apart, sql("SELECT consumer, (extract(epoch FROM clock_timestamp() - until) * 1000)::bigint FROM turns WHERE thread = $1 AND consumer >= $2",
+	r, err := s.apartIn(ctx, s.pool.apart, often("SELECT consumer, (extract(epoch FROM clock_timestamp() - until) * 1000)::bigint FROM turns WHERE thread = $1 AND consumer >= $2",
 		text(s.thread), bytea([]byte(beatPrefix))))
 	if err != nil {
 		return nil, err
@@ -41,8 +41,7 @@ func (s *Store) Beats(ctx context.Context) (map[string]time.Duration, error) {
 }
 
 // apart runs statements in a separate transaction that compares no fence, and returns the rows
-// of the first. Nothing of it
-// has to be kept over a fail-over.
+// of the first. Nothing of it has to be kept over a fail-over.
 func (s *Store) apart(ctx context.Context, list ...statement) (rowset, error) {
 	return s.apartIn(ctx, s.pool.open, list...)
 }
@@ -53,12 +52,13 @@ func (s *Store) apartIn(ctx context.Context, places chan struct{}, list ...state
 		if err != nil {
 			return rowset{}, failure(ctx, err)
 		}
-		r, err := pipeline(ctx, c, nil, append(append([]statement{sql(beginWrite), s.settings(true)}, list...), sql("COMMIT"))...)
+		r, err := pipeline(ctx, c, nil, append(append([]statement{often(beginWrite), s.settings(true)}, list...), sql("COMMIT"))...)
 		if err == nil {
+			s.pool.mayPrepare(c, number(r[1].rows[0][settingPID]))
 			s.pool.put(c, places)
 			return r[2], nil
 		}
-		broken := c.IsClosed()
+		broken := c.IsClosed() || s.pool.isShared(c, err)
 		s.pool.put(c, places)
 		if !used || !broken || ctx.Err() != nil {
 			return rowset{}, failure(ctx, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -41,6 +42,8 @@ type pool struct {
 	wait   time.Duration // for a server that has no place for another connection
 	open   chan struct{} // a place for each that is in a transaction
 	apart  chan struct{} // a place for each that reads beats, which a transaction may wait for
+
+	shared atomic.Bool // sessions are not its connections' own, see prepared
 
 	mu     sync.Mutex
 	idle   []*pgconn.PgConn
@@ -84,6 +87,7 @@ func (p *pool) take(ctx context.Context, places chan struct{}) (c *pgconn.PgConn
 	}
 	p.mu.Unlock()
 	if c != nil {
+		settle(c)
 		return c, true, nil
 	}
 	if c, err = p.connect(ctx); err != nil {
@@ -116,10 +120,16 @@ func (p *pool) put(c *pgconn.PgConn, places chan struct{}) {
 	p.mu.Lock()
 	keep := !p.closed && len(p.idle) < maxIdle && !c.IsClosed() && c.TxStatus() == 'I'
 	if keep {
+		if t := tailOf(c); t != nil {
+			go t.read()
+		}
 		p.idle = append(p.idle, c)
 	}
 	p.mu.Unlock()
 	if !keep {
+		if t := tailOf(c); t != nil {
+			t.read()
+		}
 		hangUp(c)
 	}
 	<-places
@@ -133,9 +143,39 @@ func (p *pool) close() {
 	p.closed, p.idle = true, nil
 	p.mu.Unlock()
 	for _, c := range idle {
+		settle(c)
 		hangUp(c)
 	}
 	p.users.Wait()
+}
+
+// tail is what a connection has not read yet: what came of a statement that was for later. No
+// caller waits for it.
+type tail struct {
+	p     *pgconn.Pipeline
+	ended func()
+	done  chan struct{}
+}
+
+const tailKey = "thread: tail"
+
+func tailOf(c *pgconn.PgConn) *tail {
+	t, _ := c.CustomData()[tailKey].(*tail)
+	return t
+}
+
+func (t *tail) read() {
+	_ = t.p.Close()
+	t.ended()
+	close(t.done)
+}
+
+// settle waits for the tail of a connection that was put back.
+func settle(c *pgconn.PgConn) {
+	if t := tailOf(c); t != nil {
+		<-t.done
+		delete(c.CustomData(), tailKey)
+	}
 }
 
 // failure returns what an error of PostgreSQL or of the connection is called here. It is
@@ -163,13 +203,17 @@ func failure(ctx context.Context, err error) error {
 const commitTimeout = 30 * time.Second
 
 // commit does the last statements of a transaction and ends it, in one round trip. Then
-// it does what is for later, whose outcome does not count.
+// it does what is for later, whose outcome does not count: the connection is to be put back.
 func commit(ctx context.Context, c *pgconn.PgConn, later *statement, last ...statement) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
 	data := c.CustomData()
 	delete(data, noticeKey)
 	results, err := pipeline(limited, c, later, append(last, sql("COMMIT"))...)
+	if t := tailOf(c); t != nil {
+		t.ended = cancel
+	} else {
+		cancel()
+	}
 	refused := (*pgconn.PgError)(nil)
 	switch {
 	case errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR":

@@ -31,5 +31,6 @@
 // stopped, or cut off, stores nothing once the turn is another's.
 //
 // Nothing in here needs the state of a session, so that a pooler of transactions may
-// stand in between; behind one no notices come, and who waits looks every 5 s.
+// stand in between; behind one no notices come, who waits looks every 5 s, and no statement
+// is prepared.
 package pgstore

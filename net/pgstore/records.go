@@ -44,7 +44,7 @@ func firstOnes(thread value) statement {
 	for _, t := range prefixed {
 		tables = append(tables, []byte(t))
 	}
-	return sql(`SELECT t.tab, r.key, r.value FROM unnest($2::text[]) AS t (tab),
+	return often(`SELECT t.tab, r.key, r.value FROM unnest($2::text[]) AS t (tab),
 		LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = t.tab ORDER BY key LIMIT `+strconv.Itoa(prefixRecords)+`) r`, thread, texts(tables))
 }
 
@@ -125,8 +125,7 @@ func (tx *tx) grow(t store.Table, key []byte) (bool, error) {
 		if n := len(p.list); n > 0 {
 			from = after(p.list[n-1].key)
 		}
-		rows, err := tx.rows("SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key >= $3 ORDER BY key LIMIT $4",
-			text(tx.store.thread), text(string(t)), bytea(from), int8(grownBy))
+		rows, err := tx.rowsOf(often(ascending, text(tx.store.thread), text(string(t)), bytea(from), int8(grownBy)))
 		if err != nil {
 			return false, err
 		}
@@ -166,7 +165,7 @@ func (tx *tx) Get(t store.Table, key []byte) ([]byte, error) {
 	if grown {
 		return tx.Get(t, key)
 	}
-	rows, err := tx.rows("SELECT value FROM records WHERE thread = $1 AND tab = $2 AND key = $3", text(tx.store.thread), text(string(t)), bytea(key))
+	rows, err := tx.rowsOf(often("SELECT value FROM records WHERE thread = $1 AND tab = $2 AND key = $3", text(tx.store.thread), text(string(t)), bytea(key)))
 	if err != nil {
 		return nil, err
 	}
@@ -230,10 +229,11 @@ func (tx *tx) records() (list []statement) {
 	clear(tx.unsent)
 	name := text(tx.store.thread)
 	if len(gone) > 0 {
-		list = append(list, sql("DELETE FROM records r USING unnest($2::text[], $3::bytea[]) AS d (tab, key) WHERE r.thread = $1 AND r.tab = d.tab AND r.key = d.key", name, texts(goneTables), byteas(gone)))
+		list = append(list, often(`DELETE FROM records WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM unnest((SELECT $2::text[]), (SELECT $3::bytea[])) AS d (tab, key),
+			LATERAL (SELECT ctid FROM records WHERE thread = $1 AND tab = d.tab AND key = d.key LIMIT 1) r))`, name, texts(goneTables), byteas(gone)))
 	}
 	if len(keys) > 0 {
-		list = append(list, sql(`INSERT INTO records (thread, tab, key, value) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
+		list = append(list, often(`INSERT INTO records (thread, tab, key, value) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
 			ON CONFLICT (thread, tab, key) DO UPDATE SET value = excluded.value`, name, texts(tables), byteas(keys), byteas(values)))
 	}
 	return list
@@ -280,29 +280,38 @@ func (tx *tx) Ascend(t store.Table, from []byte, fn func(key, value []byte) (mor
 			return tx.Ascend(t, from, fn)
 		}
 	}
-	const text = "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key >= $3 ORDER BY key LIMIT $4"
-	return tx.each(text, t, bytea(from), func(last []byte) []byte { return after(last) }, fn)
+	return tx.each(func(value) string { return ascending }, t, bytea(from), func(last []byte) []byte { return after(last) }, fn)
 }
+
+const ascending = "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key >= $3 ORDER BY key LIMIT $4"
 
 // after is the key next to last.
 func after(last []byte) []byte { return append(slices.Clone(last), 0) }
 
 // Descend implements store.Records.
 func (tx *tx) Descend(t store.Table, before []byte, fn func(key, value []byte) (more bool, err error)) error {
-	const text = "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND ($3::bytea IS NULL OR key < $3) ORDER BY key DESC LIMIT $4"
-	return tx.each(text, t, optional(before), func(last []byte) []byte { return last }, fn)
+	return tx.each(descending, t, optional(before), func(last []byte) []byte { return last }, fn)
+}
+
+// descending is a text without OR, for which the server would go through all from the last one on.
+func descending(before value) string {
+	from := "key < $3"
+	if before.data == nil {
+		from = "$3::bytea IS NULL"
+	}
+	return "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND " + from + " ORDER BY key DESC LIMIT $4"
 }
 
 // each calls fn for the records of a statement, that many at a time, and begins the next
 // ones at what next makes of the last key.
-func (tx *tx) each(query string, t store.Table, at value, next func(last []byte) []byte, fn func(key, value []byte) (more bool, err error)) error {
+func (tx *tx) each(query func(at value) string, t store.Table, at value, next func(last []byte) []byte, fn func(key, value []byte) (more bool, err error)) error {
 	if tx.unsent[t] > 0 {
 		if err := tx.flush(); err != nil {
 			return err
 		}
 	}
 	for n := firstRecords; ; n = min(4*n, mostRecords) {
-		list, err := tx.rows(query, text(tx.store.thread), text(string(t)), at, int8(int64(n)))
+		list, err := tx.rowsOf(often(query(at), text(tx.store.thread), text(string(t)), at, int8(int64(n))))
 		if err != nil {
 			return err
 		}

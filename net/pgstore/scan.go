@@ -101,7 +101,7 @@ func (tx *tx) content(f *found) (string, error) {
 const manySeries = 64
 
 func firstSeries(thread value) statement {
-	return sql("SELECT id, source, type, subtype FROM series WHERE thread = $1 ORDER BY id LIMIT "+strconv.Itoa(manySeries+1), thread)
+	return often("SELECT id, source, type, subtype FROM series WHERE thread = $1 ORDER BY id LIMIT "+strconv.Itoa(manySeries+1), thread)
 }
 
 // setSeries notes what firstSeries has read. It is all there is until the transaction

@@ -11,7 +11,7 @@ import (
 const mostSequences = 64
 
 func firstSequences(thread value) statement {
-	return sql("SELECT tab, n::text FROM sequences WHERE thread = $1 LIMIT "+strconv.Itoa(mostSequences), thread)
+	return often("SELECT tab, n::text FROM sequences WHERE thread = $1 LIMIT "+strconv.Itoa(mostSequences), thread)
 }
 
 func (tx *tx) setSequences(rows [][][]byte) {
@@ -27,7 +27,7 @@ func (tx *tx) setSequences(rows [][][]byte) {
 // through the index until it has been analyzed.
 func recordsOf(thread value, w store.Wanted) statement {
 	tables, keys := columnsOf(w.Records)
-	return sql("SELECT w.tab, r.key, r.value FROM unnest($2::text[], $3::bytea[]) AS w (tab, key), LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = w.tab AND key = w.key LIMIT 1) r", thread, tables, keys)
+	return often("SELECT w.tab, r.key, r.value FROM unnest((SELECT $2::text[]), (SELECT $3::bytea[])) AS w (tab, key), LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = w.tab AND key = w.key LIMIT 1) r", thread, tables, keys)
 }
 
 // wantedRecords is how many records are read from a wanted place on.
@@ -36,7 +36,7 @@ const wantedRecords = 8
 // spansOf reads the first records from the places that the caller wants.
 func spansOf(thread value, w store.Wanted) statement {
 	tables, keys := columnsOf(w.From)
-	return sql(`SELECT w.n, r.key, r.value FROM unnest($2::text[], $3::bytea[]) WITH ORDINALITY AS w (tab, key, n),
+	return often(`SELECT w.n, r.key, r.value FROM unnest((SELECT $2::text[]), (SELECT $3::bytea[])) WITH ORDINALITY AS w (tab, key, n),
 		LATERAL (SELECT key, value FROM records WHERE thread = $1 AND tab = w.tab AND key >= w.key ORDER BY key LIMIT `+strconv.Itoa(wantedRecords)+`) r`, thread, tables, keys)
 }
 
@@ -120,7 +120,7 @@ func (tx *tx) sequences() []statement {
 		tables, numbers = append(tables, []byte(t)), append(numbers, strconv.AppendUint(nil, n, 10))
 	}
 	clear(tx.changed)
-	return []statement{sql(`INSERT INTO sequences (thread, tab, n) SELECT $1, s.tab, s.n::numeric FROM unnest($2::text[], $3::text[]) AS s (tab, n)
+	return []statement{often(`INSERT INTO sequences (thread, tab, n) SELECT $1, s.tab, s.n::numeric FROM unnest($2::text[], $3::text[]) AS s (tab, n)
 		ON CONFLICT (thread, tab) DO UPDATE SET n = excluded.n`, text(tx.store.thread), texts(tables), texts(numbers))}
 }
 

@@ -151,7 +151,7 @@ func (s *Store) runOnce(ctx context.Context, write bool, digests [][]byte, fn fu
 // nonce are the statements by which a transaction is found again. One in 256 forgets some that
 // are older than an hour.
 func (s *Store) nonce(nonce []byte) []statement {
-	list := []statement{sql("INSERT INTO commits (thread, nonce) VALUES ($1, $2)", text(s.thread), bytea(nonce))}
+	list := []statement{often("INSERT INTO commits (thread, nonce) VALUES ($1, $2)", text(s.thread), bytea(nonce))}
 	if nonce[0] == 0 {
 		list = append(list, s.sweep(nonce[1:]))
 	}

@@ -128,7 +128,7 @@ func (s *Store) changeTurn(ctx context.Context, until string, d time.Duration, m
 
 // check returns a row while the turn is the handle's.
 func (t *turn) check(thread value) statement {
-	return sql("SELECT 1 FROM turns WHERE thread = $1 AND consumer = $2 AND fence = $3", thread, bytea([]byte(t.consumer)), int8(t.fence))
+	return often("SELECT 1 FROM turns WHERE thread = $1 AND consumer = $2 AND fence = $3", thread, bytea([]byte(t.consumer)), int8(t.fence))
 }
 
 func (t *turn) lost() error { return fmt.Errorf("%w %q", ErrTurnLost, t.consumer) }

@@ -125,7 +125,11 @@ func (tx *tx) exec(text string, args ...value) error {
 
 // rows returns the rows of a statement.
 func (tx *tx) rows(text string, args ...value) ([][][]byte, error) {
-	r, err := tx.do(sql(text, args...))
+	return tx.rowsOf(sql(text, args...))
+}
+
+func (tx *tx) rowsOf(s statement) ([][][]byte, error) {
+	r, err := tx.do(s)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +139,7 @@ func (tx *tx) rows(text string, args ...value) ([][][]byte, error) {
 // settings are the settings of one transaction: a session may be another process's next time.
 //
 // Of a table that was not analyzed yet a bitmap scan would read and sort all, for each
-// page. No other process's work is as durable as this has to be, so the thread asks for it.
+// page, and the plan that is kept for a short table would go through all of a long one. No other process's work is as durable as this has to be, so the thread asks for it.
 //
 // A host that stops, or is cut off, in the middle of a write has the thread's row locked
 // for everybody: then the server ends its session. It is not idle while it sends an answer
@@ -146,12 +150,16 @@ func (s *Store) settings(write bool) statement {
 	if write {
 		idle = s.idleTimeout
 	}
-	return sql(`SELECT set_config('search_path', $1, true), set_config('lock_timeout', $2, true), set_config('enable_bitmapscan', 'off', true),
+	return often(`SELECT set_config('search_path', $1, true), set_config('lock_timeout', $2, true), set_config('enable_bitmapscan', 'off', true),
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
 		`+durableSettings+`, set_config('idle_in_transaction_session_timeout', $3, true),
-		CASE WHEN current_setting('server_version_num')::int >= 120000 AND version() LIKE '%linux%' THEN set_config('tcp_user_timeout', $3, true) END`,
+		CASE WHEN current_setting('server_version_num')::int >= 120000 AND version() LIKE '%linux%' THEN set_config('tcp_user_timeout', $3, true) END,
+		set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), pg_backend_pid()::bigint`,
 		text(s.address.searchPath()), text(strconv.FormatInt(s.lockTimeout.Milliseconds(), 10)), text(strconv.FormatInt(idle.Milliseconds(), 10)))
 }
+
+// settingPID is the column of settings with the process of the server.
+const settingPID = 11
 
 // beginWrite begins what writes, whatever a role or a database has as its defaults: behind a
 // lock, what is read is to be what the one before has left there.
@@ -175,14 +183,14 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 	if write {
 		begin = beginWrite
 	}
-	list := []statement{sql(begin), tx.store.settings(write)}
+	list := []statement{often(begin), tx.store.settings(write)}
 	if write {
-		list = append(list, sql("SELECT 1 FROM threads WHERE thread = $1 FOR UPDATE", name))
+		list = append(list, often("SELECT 1 FROM threads WHERE thread = $1 FOR UPDATE", name))
 	}
 	state := len(list)
 	list = append(list,
-		sql("SELECT version::bigint FROM format"),
-		sql(`SELECT t.floor, coalesce((SELECT max(id) FROM events e WHERE e.thread = t.thread), 0), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+		often("SELECT version::bigint FROM format"),
+		often(`SELECT t.floor, coalesce((SELECT id FROM events e WHERE e.thread = t.thread ORDER BY id DESC LIMIT 1), 0), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 			FROM threads t WHERE t.thread = $1`, name),
 		firstOnes(name))
 	turn := tx.store.turn.Load()
@@ -209,12 +217,16 @@ func (tx *tx) begin(write bool, digests [][]byte) error {
 		if tx.ctx.Err() == nil && codeOf(err) == "" && tx.conn.IsClosed() {
 			return fmt.Errorf("%w: %w", errLostIdle, err)
 		}
+		if tx.store.pool.isShared(tx.conn, err) {
+			return fmt.Errorf("%w: %w", errLostIdle, err)
+		}
 		if errors.Is(err, store.ErrNotThread) {
 			err = tx.store.address.whyNoTables(tx.ctx, tx.conn, err)
 		}
 		return err
 	}
 	tx.limit = statementTimeout
+	tx.store.pool.mayPrepare(tx.conn, number(r[1].rows[0][settingPID]))
 	if err := checkVersion(r[state]); err != nil {
 		return err
 	}
@@ -303,7 +315,7 @@ type appended struct {
 }
 
 func (a *appended) insert(thread value) statement {
-	return sql("INSERT INTO events (thread, id, created_at, series, content) SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::bigint[], $5::bytea[])",
+	return often("INSERT INTO events (thread, id, created_at, series, content) SELECT $1, * FROM unnest($2::bigint[], $3::text[], $4::bigint[], $5::bytea[])",
 		thread, int8s(a.id), texts(a.createdAt), int8s(a.series), byteas(a.content))
 }
 

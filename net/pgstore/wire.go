@@ -80,20 +80,34 @@ func ids(list []int64) value {
 type statement struct {
 	sql  string
 	args []value
+	kept bool // the server keeps it, where it may
 }
 
-func sql(text string, args ...value) statement { return statement{text, args} }
+func sql(text string, args ...value) statement { return statement{sql: text, args: args} }
 
 // binaryResults asks for the binary form of all columns: numbers of 8 bytes, and texts as
 // they are.
 var binaryResults = []int16{1}
 
-func (s *statement) send(p *pgconn.Pipeline) {
+// send asks the server to keep the statement, too, where it is to and asked does not have it yet.
+func (s *statement) send(p *pgconn.Pipeline, on prepared, asked map[string]bool) {
 	values, oids, formats := make([][]byte, len(s.args)), make([]uint32, len(s.args)), make([]int16, len(s.args))
 	for i, a := range s.args {
 		values[i], oids[i], formats[i] = a.data, a.oid, 1
 	}
-	p.SendQueryParams(s.sql, values, oids, formats, binaryResults)
+	switch known := on[s.sql]; {
+	case on == nil || !s.kept:
+		p.SendQueryParams(s.sql, values, oids, formats, binaryResults)
+	case known != nil:
+		p.SendQueryStatement(known, values, formats, binaryResults)
+	default:
+		name := nameOf(s.sql)
+		if !asked[s.sql] {
+			p.SendPrepare(name, s.sql, oids)
+			asked[s.sql] = true
+		}
+		p.SendQueryPrepared(name, values, formats, binaryResults)
+	}
 }
 
 // rowset is what a statement returned: rows of columns, nil for NULL.
@@ -104,15 +118,16 @@ type rowset struct {
 
 // pipeline sends all statements at once and returns what each returned. Those behind an
 // error were not done. A statement for later is done after the others were settled, and
-// its outcome does not count.
+// its outcome does not count: where the others did well, it is the connection's tail.
 func pipeline(ctx context.Context, c *pgconn.PgConn, later *statement, list ...statement) ([]rowset, error) {
 	p := c.StartPipeline(ctx)
+	on, asked := preparedOn(c), map[string]bool{}
 	for i := range list {
-		list[i].send(p)
+		list[i].send(p, on, asked)
 	}
 	p.SendPipelineSync()
 	if later != nil {
-		later.send(p)
+		later.send(p, nil, nil)
 		p.SendPipelineSync()
 	}
 	err := p.Flush()
@@ -122,16 +137,25 @@ func pipeline(ctx context.Context, c *pgconn.PgConn, later *statement, list ...s
 		if r, err = p.GetResults(); err != nil {
 			break
 		}
-		reader, ok := r.(*pgconn.ResultReader)
-		if !ok {
+		switch r := r.(type) {
+		case *pgconn.StatementDescription: // comes before the rows
+			r.SQL = list[len(results)].sql
+			r.Name, on[r.SQL] = nameOf(r.SQL), r
+		case *pgconn.ResultReader:
+			read := r.Read()
+			results, err = append(results, rowset{read.Rows, read.CommandTag.String()}), read.Err
+		default:
 			err = fmt.Errorf("an answer of kind %T", r)
-			break
 		}
-		read := reader.Read()
-		results, err = append(results, rowset{read.Rows, read.CommandTag.String()}), read.Err
 	}
-	cerr := p.Close()
-	if err == nil && later == nil {
+	if err == nil && later != nil {
+		_, err = p.GetResults() // the others are settled
+	}
+	if err == nil && later != nil {
+		c.CustomData()[tailKey] = &tail{p: p, done: make(chan struct{})}
+		return results, nil
+	}
+	if cerr := p.Close(); err == nil {
 		err = cerr
 	}
 	return results, err

@@ -1,0 +1,59 @@
+package pgstore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// prepared are the statements that the server keeps parsed for a connection, and mostly planned,
+// by their texts. Parsing and planning them was more than half of what a transaction took.
+//
+// Behind a pooler of transactions the session may be another one's next time. So a connection has
+// them only while the process of the server is the one that it was made with: a pooler tells
+// clients other numbers. For one that does not, the names tell the texts, and what fails
+// because of a name is done again without names: see begin.
+type prepared map[string]*pgconn.StatementDescription
+
+const preparedKey = "thread: prepared"
+
+// often is a statement that most transactions send. Its plan must be a good one however many rows
+// there will be, as the server keeps it: one row by its primary key, or a few in its order.
+func often(text string, args ...value) statement { return statement{sql: text, args: args, kept: true} }
+
+// nameOf is the name of a statement.
+func nameOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "thread_" + hex.EncodeToString(sum[:8])
+}
+
+// preparedOn returns the statements of a connection, nil where it must not have any.
+func preparedOn(c *pgconn.PgConn) prepared {
+	p, _ := c.CustomData()[preparedKey].(prepared)
+	return p
+}
+
+// mayPrepare is told which process of the server has begun a transaction.
+func (p *pool) mayPrepare(c *pgconn.PgConn, pid int64) {
+	if p.shared.Load() || uint32(pid) != c.PID() {
+		delete(c.CustomData(), preparedKey)
+	} else if preparedOn(c) == nil {
+		c.CustomData()[preparedKey] = prepared{}
+	}
+}
+
+// noPrepared are the codes of a name that the server does not know, or knows already.
+var noPrepared = []string{"26000", "42P05"}
+
+// isShared reports whether an error says that the session is not the connection's own. No
+// connection prepares statements from then on.
+func (p *pool) isShared(c *pgconn.PgConn, err error) bool {
+	if !slices.Contains(noPrepared, codeOf(err)) {
+		return false
+	}
+	p.shared.Store(true)
+	delete(c.CustomData(), preparedKey)
+	return true
+}
