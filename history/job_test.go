@@ -277,3 +277,33 @@ func TestUptime(t *testing.T) {
 		t.Errorf("boot %q for %v, then %q for %v", boot, up, again, later)
 	}
 }
+
+// TestEnqueueJobs: many jobs are enqueued together or not at all, and one whose unique key is
+// taken, in the history or earlier in the list, is the run that has it.
+func TestEnqueueJobs(t *testing.T) {
+	h := inbox(t)
+	defer h.Close()
+	list := make([]NewJob, 4)
+	for i, key := range []string{"a", "b", "a", ""} {
+		list[i].AgentName, list[i].Input = "x", []byte(fmt.Sprint(i))
+		ok(t, SetJob(&list[i].RunRow, Job{Unique: key}))
+	}
+	bad := append(slices.Clone(list), NewJob{RunRow: RunRow{SessionID: "missing"}})
+	if err := h.EnqueueJobs(ctx, bad); !errors.Is(err, ErrNotFound) || bad[0].ID != "" {
+		t.Fatalf("%v, and the first is %q", err, bad[0].ID)
+	}
+	if ready, _, _, err := h.Waiting(ctx); err != nil || ready != 0 {
+		t.Fatalf("%d runs: %v", ready, err)
+	}
+	again := slices.Clone(list)
+	ok(t, h.EnqueueJobs(ctx, list))
+	if list[2].ID != list[0].ID || !list[2].Known || list[0].Known || list[3].Known {
+		t.Errorf("%+v", list)
+	}
+	if err := h.EnqueueJobs(ctx, again); err != nil || !again[0].Known || again[1].ID != list[1].ID || again[3].Known {
+		t.Errorf("%+v: %v", again, err)
+	}
+	if in, err := h.Input(ctx, list[1].ID); err != nil || string(in) != "1" {
+		t.Errorf("the input is %s: %v", in, err)
+	}
+}

@@ -23,29 +23,67 @@ func (h *History) Enqueue(ctx context.Context, row RunRow) (RunRow, error) {
 // EnqueueJob is [History.Enqueue] of a job with an input, which is JSON or nil. It returns
 // the run that has not ended yet, and true, where that has the unique key of the new one.
 func (h *History) EnqueueJob(ctx context.Context, row RunRow, input json.RawMessage) (stored RunRow, known bool, err error) {
-	if len(input) > MaxInput {
-		return row, false, invalidf("the input has %d bytes, the limit is %d", len(input), MaxInput)
+	list := []NewJob{{RunRow: row, Input: input}}
+	err = h.EnqueueJobs(ctx, list)
+	return list[0].RunRow, list[0].Known, err
+}
+
+// NewJob is a job to be enqueued.
+type NewJob struct {
+	RunRow
+	Input json.RawMessage
+	Known bool // set: the run has the unique key, and was there before
+}
+
+// EnqueueJobs is [History.EnqueueJob] of many jobs: all of them, or none. It changes the list to
+// what is stored.
+func (h *History) EnqueueJobs(ctx context.Context, list []NewJob) error {
+	jobs, drafts := make([]Job, len(list)), slices.Clone(list)
+	var rows, steps, unique [][]byte
+	for i := range drafts {
+		row := &drafts[i]
+		row.Known = false
+		if len(row.Input) > MaxInput {
+			return invalidf("the input has %d bytes, the limit is %d", len(row.Input), MaxInput)
+		}
+		jobs[i], _ = JobOf(&row.RunRow)
+		orElse(&row.ID, newID(RunEntity))
+		if err := jobs[i].valid(row.ID); err != nil {
+			return err
+		}
+		rows = append(rows, rowKey(RunEntity, row.ID), rowKey(Session, row.SessionID), rowKey(RunStep, inputStep(row.ID)))
+		steps = append(steps, indexKey(byStepRun, 1, row.ID))
+		if u := jobs[i].Unique; u != "" {
+			unique = append(unique, prefix(byUnique, u))
+		}
 	}
-	job, _ := JobOf(&row)
-	if row.ID == "" {
-		row.ID = newID(RunEntity)
-	}
-	if err := job.valid(row.ID); err != nil {
-		return row, false, err
-	}
-	ctx = h.wants(ctx, rowKey(RunEntity, row.ID), rowKey(Session, row.SessionID), rowKey(RunStep, inputStep(row.ID)), rowKey(Limit, "workspace:"))
-	ctx = h.wantsIndexes(ctx, [][]byte{indexKey(byStepRun, 1, row.ID)}, prefix(byUnique, job.Unique))
-	err = h.share(ctx, func(tx *Tx) error {
-		stored, known = row, false
-		if p := prefix(byUnique, job.Unique); job.Unique != "" {
-			for _, id := range tx.ids(p) {
-				known = true
-				return tx.must(&stored, id)
+	ctx = h.wants(ctx, append(rows, rowKey(Limit, "workspace:"))...)
+	ctx = h.wantsIndexes(ctx, steps, unique...)
+	stored := make([]NewJob, len(list))
+	err := h.share(ctx, func(tx *Tx) error {
+		copy(stored, drafts)
+		for i := range stored {
+			if err := tx.enqueueOnce(&stored[i], &jobs[i]); err != nil {
+				return err
 			}
 		}
-		return tx.enqueue(&stored, &job, input)
+		return nil
 	})
-	return stored, known, err
+	if err == nil {
+		copy(list, stored)
+	}
+	return err
+}
+
+// enqueueOnce enqueues a job, unless there is one with its unique key.
+func (tx *Tx) enqueueOnce(n *NewJob, job *Job) error {
+	if job.Unique != "" {
+		for _, id := range tx.ids(prefix(byUnique, job.Unique)) {
+			n.Known = true
+			return tx.must(&n.RunRow, id)
+		}
+	}
+	return tx.enqueue(&n.RunRow, job, n.Input)
 }
 
 func (tx *Tx) enqueue(row *RunRow, job *Job, input json.RawMessage) error {

@@ -1,7 +1,8 @@
 // This test binary measures the queue of runs of a thread in PostgreSQL next to River, on the
-// same server and in turn: jobs with 1 and 16 workers, enqueueing, and from enqueue to start.
+// same server and in turn: jobs with 1 and 16 workers, enqueueing, and from enqueue to start,
+// at no and at many finished jobs.
 //
-//	go test ./river -args -n jobs [-url postgres://…] [-rounds n]
+//	go test ./river -args -n jobs [-url postgres://…] [-rounds n] [-finished jobs]
 package main
 
 import (
@@ -38,11 +39,12 @@ func TestMain(*testing.M) {
 	url := flag.String("url", "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable", "the database; two schemas are made in it and dropped")
 	n := flag.Int("n", 0, "jobs of a round, such as 200")
 	rounds := flag.Int("rounds", 7, "rounds of each")
+	finished := flag.Int("finished", 0, "then again with so many finished jobs, such as 1000000")
 	flag.Parse()
 	if *n == 0 {
 		return
 	}
-	if err := compare(*url, *n, *rounds); err != nil {
+	if err := compare(*url, *n, *rounds, *finished); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
@@ -51,11 +53,14 @@ func TestMain(*testing.M) {
 // side is a queue of jobs that do nothing.
 type side interface {
 	enqueue() error
+	enqueueMany(n int) error // all at once
+	// finish stores jobs that have ended.
+	finish(n int) error
 	// work starts workers, that call began for each job, and returns what stops them.
 	work(workers int, began func()) (stop func() error, err error)
 }
 
-func compare(url string, n, rounds int) (err error) {
+func compare(url string, n, rounds, finished int) (err error) {
 	schema := fmt.Sprintf("thread_river_%d", os.Getpid())
 	pool, err := pgxpool.New(ctx, url+"&search_path="+schema)
 	if err != nil {
@@ -90,6 +95,19 @@ func compare(url string, n, rounds int) (err error) {
 	defer h.Close()
 	sides := []side{runs{h}, theirs}
 	fmt.Printf("%d jobs in a round, %d rounds of each\n", n, rounds)
+	if err := rows(sides, n, rounds); err != nil || finished == 0 {
+		return err
+	}
+	for _, s := range sides {
+		if err := s.finish(finished); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("the same with %d finished jobs\n", finished)
+	return rows(sides, n, rounds)
+}
+
+func rows(sides []side, n, rounds int) error {
 	for _, row := range []struct {
 		name    string
 		measure func(s side) (time.Duration, error)
@@ -97,6 +115,12 @@ func compare(url string, n, rounds int) (err error) {
 		{"enqueue a job", func(s side) (time.Duration, error) {
 			d, err := filled(s, n)
 			return d, errors.Join(err, drained(s, n, 16))
+		}},
+		{"enqueue 1,000 jobs", func(s side) (time.Duration, error) {
+			begun := time.Now()
+			err := s.enqueueMany(1000)
+			d := time.Since(begun)
+			return d, errors.Join(err, drained(s, 1000, 16))
 		}},
 		{"a job, one worker", func(s side) (time.Duration, error) { return worked(s, n, 1) }},
 		{"a job, 16 workers", func(s side) (time.Duration, error) { return worked(s, n, 16) }},
@@ -210,6 +234,33 @@ func (r runs) enqueue() error {
 	return err
 }
 
+func (r runs) enqueueMany(n int) error {
+	list := make([]history.NewJob, n)
+	for i := range list {
+		list[i].AgentName, list[i].Input = "a", json.RawMessage(payload)
+	}
+	return r.h.EnqueueJobs(ctx, list)
+}
+
+func (r runs) finish(n int) error {
+	for n > 0 {
+		part := min(n, 1000)
+		n -= part
+		err := r.h.Update(ctx, func(tx *history.Tx) error {
+			for range part {
+				if err := tx.Put(&history.RunRow{AgentName: "a", Status: history.Completed}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r runs) work(workers int, began func()) (func() error, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -267,6 +318,21 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func (q *riverQueue) enqueue() error {
 	_, err := q.insert.Insert(ctx, job{json.RawMessage(payload)}, nil)
+	return err
+}
+
+func (q *riverQueue) enqueueMany(n int) error {
+	list := make([]river.InsertManyParams, n)
+	for i := range list {
+		list[i].Args = job{json.RawMessage(payload)}
+	}
+	_, err := q.insert.InsertMany(ctx, list)
+	return err
+}
+
+func (q *riverQueue) finish(n int) error {
+	_, err := q.pool.Exec(ctx, `INSERT INTO river_job (args, attempt, attempted_at, finalized_at, kind, max_attempts, state)
+		SELECT $1, 1, now(), now(), 'job', 25, 'completed' FROM generate_series(1, $2)`, `{"input":`+payload+`}`, n)
 	return err
 }
 
