@@ -2,14 +2,11 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"thread/engine"
@@ -366,66 +363,4 @@ func planOf(tx *engine.Tx, m *Message, s Settings) (p plan, invalid, err error) 
 func createdAt(e *event.Event) int64 {
 	ms, _ := event.ParseTime(e.CreatedAt)
 	return ms
-}
-
-// noHandler is the error of a message that should run a handler when there is none.
-const noHandler = "no handler is set: see thread outbox config --handler"
-
-// trigger runs the handler.
-func (r *relay) trigger(ctx context.Context, d *delivery) (result engine.Result, err error) {
-	m := &d.message
-	command := r.Command
-	if len(command) == 0 && d.plan.agent.handler != "" {
-		command = []string{"sh", "-c", d.plan.agent.handler}
-	}
-	if len(command) == 0 && r.run == nil {
-		r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, noHandler)
-		return engine.Result{Verdict: engine.Deferred, ExitCode: -1, Error: noHandler}, nil
-	}
-	d.running = context.WithoutCancel(ctx)
-	if r.Recorder != nil && r.settings.RecordRuns {
-		d.running, d.runID, err = r.Recorder.Begin(d.running, Run{TriggerType: "message", TriggerRef: m.EventID, Initiator: m.ActorUserID.String(),
-			TraceID: m.TraceID, Traceparent: m.traceparent(), RequestID: m.requestID(),
-			ThreadID: m.ThreadID.String(), Agent: d.plan.agent.name, Attempt: d.attempt, Message: json.RawMessage(d.payload)})
-		if err != nil {
-			text := "its run could not be started: " + err.Error()
-			r.Log(true, "outbox: event_id=%s trace_id=%s: %s", m.EventID, m.TraceID, text)
-			return engine.Result{Verdict: engine.Deferred, ExitCode: -1, Error: text}, nil
-		}
-	}
-	run := r.run
-	if run == nil {
-		run = func(d *delivery) (execution, error) { return r.exec(command, d) }
-	}
-	x, err := run(d)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrCommand, err)
-		if d.runID != "" {
-			err = errors.Join(err, r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: Receipt{Status: Refused, Reason: err.Error()}, ExitCode: -1}))
-		}
-		return result, err
-	}
-	receipt, result := r.judge(d, &x)
-	receipt.Reason = strings.ToValidUTF8(receipt.Reason[:min(len(receipt.Reason), maxReason)], "\uFFFD")
-	if x.killed && ctx.Err() != nil { // the terminal's Ctrl-C, which was meant for the relay
-		result = engine.Result{Verdict: engine.Returned}
-		receipt = Receipt{Status: Refused, Reason: "called off"}
-	}
-	if d.runID != "" {
-		d.externalRunID, receipt.RunID = receipt.RunID, &d.runID
-		if err := r.Recorder.End(context.WithoutCancel(ctx), d.runID, RunEnd{Receipt: receipt, ExternalRunID: d.externalRunID, ExitCode: x.code, Output: x.out, Errors: x.errors,
-			Cancelled: x.cancelled, TimedOut: x.timeout}); err != nil {
-			r.Log(true, "outbox: event_id=%s trace_id=%s: the end of run %s could not be recorded: %v", m.EventID, m.TraceID, d.runID, err)
-		}
-	}
-	if result.Verdict != engine.Returned {
-		d.receipt = &receipt
-	}
-	runID := ""
-	if receipt.RunID != nil {
-		runID = *receipt.RunID
-	}
-	r.Log(receipt.Status == Refused, "outbox: event_id=%s type=%s trace_id=%s attempt=%d status=%s reason=%q run_id=%s", m.EventID, m.EventType, m.TraceID,
-		d.attempt, receipt.Status, receipt.Reason, runID)
-	return result, nil
 }

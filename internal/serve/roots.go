@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"thread/engine"
 	"thread/internal/address"
@@ -113,4 +114,102 @@ func (s *Server) addFound(dir string) {
 		return
 	}
 	s.repeats.say(slog.LevelWarn, "thread cannot be served", "thread", dir, "error", err)
+}
+
+// add takes in one more thread, which has not begun. It returns nil for one that
+// is there already.
+func (s *Server) add(dir string, wait time.Duration) (*thread, error) {
+	if s.serves(dir) {
+		return nil, nil
+	}
+	t, err := s.open(dir, wait)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if s.ending || s.threads[dir] != nil {
+		s.mu.Unlock()
+		t.close()
+		return nil, nil
+	}
+	s.threads[dir] = t
+	s.mu.Unlock()
+	if t.local != nil {
+		s.standby.Add(dir)
+		s.notices.add(dir)
+	}
+	return t, nil
+}
+
+// serves reports whether the thread in dir is served, also by another path, or none
+// is to be added.
+func (s *Server) serves(dir string) bool {
+	info, err := os.Stat(dir)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.threads[dir] != nil || s.ending {
+		return true
+	}
+	for _, t := range s.threads {
+		if err == nil && os.SameFile(t.id, info) {
+			return true
+		}
+	}
+	return false
+}
+
+// all returns the threads, by directory.
+func (s *Server) all() []*thread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*thread, 0, len(s.threads))
+	for _, t := range s.threads {
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b *thread) int {
+		if a.dir < b.dir {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// addresses returns the addresses of the threads.
+func (s *Server) addresses() (list []string) {
+	for _, t := range s.all() {
+		list = append(list, t.dir)
+	}
+	return list
+}
+
+func (s *Server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.threads)
+}
+
+func (s *Server) countDirectories() (n int) {
+	for _, t := range s.all() {
+		if t.local != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Server) thread(dir string) *thread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.threads[dir]
+}
+
+// drop forgets a thread whose directory is gone.
+func (s *Server) drop(t *thread) {
+	s.mu.Lock()
+	delete(s.threads, t.dir)
+	s.mu.Unlock()
+	s.notices.remove(t.dir)
+	t.close()
+	s.log.Info("thread is gone", "thread", t.dir)
 }
