@@ -14,6 +14,14 @@ LITE_TARGETS  = amd64 arm64 arm
 LITE_MAX      = 6832000# bytes, for each stripped binary
 DIST_TARGETS ?=
 REPEAT_TARGETS ?= linux/mipsle
+# make test leaves these to make test-all, which CI runs after it: they start processes by
+# the hundred, build programs, or try a fault at every place.
+SLOW_CRASHES  = LargePush|CrashOf.*|CrashIn.*|CrashSteps|PowerLoss.*|(Crash|Failure)(Backup|History)|LyingCard|KillAtEveryPlace
+SLOW_SOAKS    = Soak|SoakKeys|MirrorSoak|Rate|CopyWhilePushing|DamagedLines|FewDescriptors|FixLogBesidePushes|PushBesideEachCall|Floods
+SLOW_FAULTS   = CalledOff|DamagedBehindABatch|DamagedPages|LineFaults|FailuresOf.*|FailingBytes
+SLOW_PROGRAMS = Shop|LibraryPage|Pages|SpecCommands
+SLOW_SCRIPTS  = advice|batch_large|concurrent|dispatch|help|history|jobs|linesoff|outbox|runs|steps|waits
+SLOW = ^Test($(SLOW_CRASHES)|$(SLOW_SOAKS)|$(SLOW_FAULTS)|$(SLOW_PROGRAMS))$$|^Test(Crash|Failure)Matrix$$/^([^p]|p[^u]|push_)|^TestGoals$$/Go|^TestScripts$$/^($(SLOW_SCRIPTS))$$
 FUZZ_COUNT   ?= 20000
 RACE         ?= ./...
 CRASH        ?= TestCrash|TestFailure|TestDamage|TestPower
@@ -51,7 +59,7 @@ build bridge net compare dist dist-check dist-lite release: export GOEXPERIMENT 
 # Those of the pages that the documents show.
 PICTURES = home-1440-light consumers-1440-light dead-1440-dark home-390-light
 
-.PHONY: help build bridge net test-bridge torture-bridge test-net torture-fleet test bundled race planted crash power fuzz bench compare lint prose golangci tidy-check dist-lite dist dist-check small-flags api vuln mutants mutants-all simulate branches qemu docs site demo renamed release test-ui pictures compare-net
+.PHONY: help build bridge net test-bridge torture-bridge test-net torture-fleet test test-all bundled race planted crash power fuzz bench compare lint prose golangci tidy-check dist-lite dist dist-check small-flags api vuln mutants mutants-all simulate branches qemu docs site demo renamed release test-ui pictures compare-net
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,8 +70,13 @@ build: ## Build the programs in bin/, static and stripped
 
 # The longest package first: nothing would run beside it at the end. More at once than
 # there are processors, as those of dispatch and serve mostly wait.
-test: ## Run all tests (two to four minutes)
-	go test -timeout 30m -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -shuffle on -vet=off ./internal/survive ./...
+GO_TEST = go test -timeout 30m -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -shuffle on -vet=off
+
+test: ## Run the tests, the quick ones (up to three minutes)
+	$(GO_TEST) -short -skip '$(SLOW)' ./internal/survive ./...
+
+test-all: ## Run all tests, which CI does after the quick ones (four minutes)
+	$(GO_TEST) ./internal/survive ./...
 
 bundled: ## Run the transcripts on the single file that has every verb, and with kong reading every command line
 	THREAD_TEST_BUNDLED=1 THREAD_QUICK_PARSER=off go test -count 1 -run TestScripts ./cmd/thread

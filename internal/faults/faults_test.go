@@ -36,7 +36,11 @@ func TestEach(t *testing.T) {
 			t.Errorf("%v, after %v; open are %q", err, f.Calls, Open(t, dir))
 		}
 	})
-	if want := []string{"openat ./b", "write ./b", "fsync ./b", "close ./b"}; !slices.Equal(hits, want) {
+	want := []string{"openat ./b", "write ./b", "fsync ./b", "close ./b"}
+	if testing.Short() {
+		want = want[:1]
+	}
+	if !slices.Equal(hits, want) {
 		t.Errorf("%q, want %q", hits, want)
 	}
 }

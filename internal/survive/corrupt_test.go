@@ -148,6 +148,9 @@ func turn(db []byte, branch, child, to int) (spoiled []byte, what string) {
 // crash or hang, and what it prints with exit code 0 must be right.
 func TestDamage(t *testing.T) {
 	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
 	if sample {
 		rounds = 40
 	}
