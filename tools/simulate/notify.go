@@ -22,6 +22,7 @@ var held = map[int32]string{
 	unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat", unix.SYS_UNLINKAT: "unlinkat", unix.SYS_LINKAT: "linkat",
 	unix.SYS_PWRITE64: "pwrite", unix.SYS_WRITE: "write", unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_CONNECT: "connect",
 	unix.SYS_KILL: "kill", unix.SYS_PIDFD_SEND_SIGNAL: "kill", unix.SYS_EXIT_GROUP: "exit", unix.SYS_CLONE: "clone", unix.SYS_EXECVE: "execve",
+	unix.SYS_SCHED_GETAFFINITY: "getaffinity",
 }
 
 // The two ioctls of linux/seccomp.h, and the one that wakes the receiver on its own CPU.
@@ -117,8 +118,14 @@ func installFilter() (int, error) {
 	jump := func(how uint16, k uint32, yes, no int) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, K: k, Jt: uint8(yes), Jf: uint8(no)}
 	}
-	// The number. A new thread is let through, and so is a process that its parent waits for.
-	filter := []unix.SockFilter{load(0), jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 2), load(16), jump(unix.BPF_JSET, unix.CLONE_THREAD|unix.CLONE_VFORK, len(held), len(held)+1)}
+	// The number. A new thread is let through, and so are a process that its parent waits for, and
+	// a file that is opened for reading.
+	filter := []unix.SockFilter{
+		load(0), jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 2),
+		load(16), jump(unix.BPF_JSET, unix.CLONE_THREAD|unix.CLONE_VFORK, len(held)+3, len(held)+4),
+		jump(unix.BPF_JEQ, unix.SYS_OPENAT, 0, 2),
+		load(32), jump(unix.BPF_JSET, unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT, len(held)+1, len(held)),
+	}
 	left := len(held)
 	for nr := range held {
 		filter = append(filter, jump(unix.BPF_JEQ, uint32(nr), left, 0))
@@ -193,11 +200,7 @@ func writeMemory(tid int, addr uint64, p []byte) {
 	_, _ = unix.ProcessVMWritev(tid, local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(p)}}, 0)
 }
 
-// firstOpen is what the Go runtime opens before it seeds the orders of its maps, of select and
-// of its run queues from the bytes that the kernel has put on the stack.
-const firstOpen = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
-
-// fixRandom makes these bytes the same in each run.
+// fixRandom makes the bytes the same in each run that the kernel has put on the stack for seeds.
 func fixRandom(tid int) {
 	const atRandom = 25
 	aux, _ := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/auxv")

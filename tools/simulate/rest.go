@@ -11,26 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rest reports whether every thread of every program sleeps or is held, or at least the threads of
-// the current process when its next call does not depend on the others.
-func (s *schedule) rest(current *process) bool {
-	if current != nil && !current.ended {
-		for i := range 2 { // one that sleeps for a moment runs in the second look
-			if current.runs() || i == 0 && len(current.threads) > 1 && s.take(pause) {
-				return false
-			}
-		}
+const vfork = 58 // its name in the library is missing on some processors
+
+// thread is a thread of a program.
+type thread struct {
+	id  int
+	fd  int  // of its file syscall
+	own bool // it waits for another thread of its process, without a time limit
+}
+
+// processTime is how long a process has computed, and its second thread of that: in Go, the
+// monitor, which looks at the others all the time.
+type processTime struct{ all, monitor time.Duration }
+
+// rest reports whether every thread of every program sleeps or is held. A process that has not
+// computed since the last look can only have been woken from outside, so that most of its threads
+// need no second look.
+func (s *schedule) rest() bool {
+	if len(s.born) > 0 && time.Since(s.lastCall) < time.Second {
+		return false
 	}
-	if current == nil || len(current.held) == 0 || s.switches > 0 && current.held[0].weight() > 0 {
-		if len(s.born) > 0 && time.Since(s.lastCall) < time.Second {
+	for _, p := range s.processes {
+		if p.runs() {
 			return false
 		}
-		for range 2 { // one that was seen asleep may have been woken by one seen later
-			for _, p := range s.processes {
-				if !p.ended && p.runs() {
-					return false
-				}
-			}
+	}
+	for _, p := range s.processes { // one that was seen asleep may have been woken by one seen later
+		if now := p.time(); !p.ended && len(p.threads) > 0 && now.all-now.monitor != p.rested.all-p.rested.monitor {
+			return false
 		}
 	}
 	return !s.take(0)
@@ -41,67 +49,122 @@ func (p *process) runs() bool {
 	if p.ended {
 		return false
 	}
-	var b [512]byte
-	for range 10 {
-		held := len(p.held) // their threads are D, as one is that waits for the start of a child
-		for i, fd := range p.threads {
-			if i == 1 && p.product {
-				continue // the monitor of the Go runtime, which looks at the others all the time
-			}
-			n, err := unix.Pread(fd, b[:], 0)
-			if err != nil && i > 0 {
-				break // a thread has ended
-			}
-			state, threads := parseStat(b[:max(n, 0)])
-			switch {
-			case err != nil || state == 'X':
-				return false // reap takes it
-			case state == 'Z':
-				return threads > 1
-			case state == 'D' && held > 0:
-				held--
-			case state != 'S':
-				return true
-			}
-			if i == 0 && threads != len(p.threads) {
-				break
-			}
-			if i == len(p.threads)-1 || i == 0 && threads == 2 && p.product {
-				return false
-			}
-		}
-		p.forget()
-		dir := "/proc/" + strconv.Itoa(p.pid) + "/task/"
-		tasks, err := os.ReadDir(dir)
-		if err != nil {
-			return false
-		}
-		for _, task := range tasks {
-			if fd, err := unix.Open(dir+task.Name()+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-				p.threads = append(p.threads, fd)
-			}
-		}
-		if len(p.threads) == 0 {
+	now := p.time()
+	if len(p.threads) > 0 && now == p.rested {
+		return p.anyRuns(false)
+	}
+	p.rested = processTime{}
+	var dir unix.Stat_t
+	if p.tasks == nil || unix.Fstat(int(p.tasks.Fd()), &dir) != nil || int(dir.Nlink) != 2+len(p.threads) {
+		if !p.list() {
 			return false
 		}
 	}
-	return true // threads come and go
+	if p.anyRuns(true) {
+		return true
+	}
+	p.rested = now
+	return false
+}
+
+// anyRuns looks at the threads, or only at those that another process can wake.
+func (p *process) anyRuns(all bool) bool {
+	var b [256]byte
+	for i := range p.threads {
+		t := &p.threads[i]
+		if !all && t.own || i == 1 && p.product {
+			continue
+		}
+		if t.own = false; p.holds(t.id) {
+			continue
+		}
+		n, err := unix.Pread(t.fd, b[:], 0)
+		if err != nil { // it has ended
+			p.forget()
+			return p.list() && len(p.threads) > 0
+		}
+		args := bytes.Fields(b[:n])
+		number, err := strconv.Atoi(string(args[0]))
+		switch number {
+		case -1:
+			return p.left() > 0
+		case unix.SYS_NANOSLEEP, unix.SYS_CLONE, unix.SYS_CLONE3, vfork, unix.SYS_EXECVE: // for a moment, or until a child has started
+			return true
+		}
+		if err != nil { // "running"
+			return true
+		}
+		t.own = number == unix.SYS_FUTEX && len(args) > 4 && string(args[4]) == "0x0"
+	}
+	return false
+}
+
+func (p *process) holds(tid int) bool {
+	for _, c := range p.held {
+		if int(c.tid) == tid {
+			return true
+		}
+	}
+	return false
+}
+
+// list opens the files of all threads, and reports whether the process is there.
+func (p *process) list() bool {
+	p.forget()
+	path := "/proc/" + strconv.Itoa(p.pid) + "/task"
+	var err error
+	if p.tasks, err = os.Open(path); err != nil {
+		return false
+	}
+	names, _ := p.tasks.Readdirnames(-1) // in the order in which they began
+	for _, name := range names {
+		id, _ := strconv.Atoi(name)
+		if fd, err := unix.Open(path+"/"+name+"/syscall", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			p.threads = append(p.threads, thread{id: id, fd: fd})
+		}
+		if len(p.threads) == 2 && p.monitor == 0 {
+			p.monitor, _ = unix.Open(path+"/"+name+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
+	}
+	return len(p.threads) > 0
+}
+
+// left returns how many threads a process has that has not ended.
+func (p *process) left() int {
+	line, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/stat")
+	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
+	if len(fields) < 18 {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(fields[17]))
+	if state := fields[0][0]; state == 'X' || state == 'Z' && n < 2 {
+		return 0
+	}
+	return n
 }
 
 func (p *process) forget() {
-	for _, fd := range p.threads {
-		unix.Close(fd)
+	for _, t := range p.threads {
+		unix.Close(t.fd)
 	}
-	p.threads = nil
+	if p.monitor > 0 {
+		unix.Close(p.monitor)
+	}
+	p.tasks.Close()
+	p.threads, p.tasks, p.monitor, p.rested = nil, nil, 0, processTime{}
 }
 
-// parseStat returns the state of a thread and how many there are in its process.
-func parseStat(line []byte) (state byte, threads int) {
-	i := bytes.LastIndexByte(line, ')')
-	fields := bytes.Fields(line[i+1:])
-	if i < 0 || len(fields) < 18 {
-		return 'X', 0
+// time reads the clock that clock_getcpuclockid names, and schedstat of the second thread.
+func (p *process) time() (t processTime) {
+	if p.product && p.monitor > 0 {
+		var b [64]byte
+		n, _ := unix.Pread(p.monitor, b[:], 0)
+		text, _, _ := bytes.Cut(b[:max(n, 0)], []byte(" "))
+		nanoseconds, _ := strconv.Atoi(string(text))
+		t.monitor = time.Duration(nanoseconds)
 	}
-	threads, _ = strconv.Atoi(string(fields[17]))
-	return fields[0][0], threads
+	var clock unix.Timespec
+	_ = unix.ClockGettime(int32(^p.pid<<3|2), &clock)
+	t.all = time.Duration(clock.Nano())
+	return t
 }

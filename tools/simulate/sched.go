@@ -43,7 +43,10 @@ type process struct {
 	killed   bool
 	status   syscall.WaitStatus
 	ended    bool
-	threads  []int // descriptors of their stat files
+	threads  []thread
+	tasks    *os.File    // the directory of threads
+	monitor  int         // schedstat of the second thread
+	rested   processTime // when all threads were last seen at rest
 }
 
 // Limits of a schedule that does not come to rest.
@@ -107,7 +110,9 @@ func (s *schedule) start(name string, args ...string) error {
 				return r.err
 			}
 			p := s.processOf(uint32(r.pid))
-			s.setName(p, name)
+			if p.name == "" { // it has made no call yet
+				s.setName(p, name)
+			}
 			if p.root, p.product = true, true; s.random.IntN(3) == 0 {
 				p.priority -= 4 // it comes when all others are done, or after a switch
 			}
@@ -141,7 +146,7 @@ func (s *schedule) run() error {
 	for len(s.trace) < mostSteps {
 		for s.take(0) {
 		}
-		if !s.rest(current) {
+		if !s.rest() {
 			if time.Since(s.lastCall) > restTime {
 				return stuckError{"a program computes for ever"}
 			}
@@ -179,19 +184,14 @@ func (s *schedule) take(wait time.Duration) bool {
 	case "clone":
 		s.born[s.processOf(n.tid).pid]++
 		own = false
+	case "getaffinity": // before the Go runtime seeds the orders of its maps, of select and of its run queues
+		fixRandom(tid)
+		own = false
 	case "execve":
 		s.processOf(n.tid).forget()
 		own = false
 	case "openat":
-		path := readString(tid, n.args[1])
-		if path == firstOpen {
-			fixRandom(tid)
-		}
-		if n.args[2]&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT) == 0 {
-			own = false
-		} else {
-			c.object, own = s.below(path)
-		}
+		c.object, own = s.below(readString(tid, n.args[1]))
 	case "renameat", "linkat":
 		c.object, own = s.below(readString(tid, n.args[3]))
 	case "unlinkat":
