@@ -13,6 +13,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -142,12 +143,21 @@ func simulate(o options, stdout io.Writer) error {
 	}
 	begun := time.Now()
 	until := begun.Add(time.Duration(o.minutes * float64(time.Minute)))
+	var kept []job
+	if o.seed == 0 {
+		kept = keptSeeds(list)
+	}
 	done, steps, same, unjudged := 0, 0, 0, 0
 	for ; one && done == 0 || !one && (o.count > 0 && done < o.count || o.count == 0 && time.Now().Before(until)); done++ {
-		sc := &list[done%len(list)]
+		next := job{&list[done%len(list)], seed}
+		if done < len(kept) {
+			next = kept[done]
+		} else {
+			seed++
+		}
 		var first string
 		for i := range o.repeat {
-			s, err := b.one(sc, seed, o.faults)
+			s, err := b.one(next.scenario, next.seed, o.faults)
 			steps += len(s.trace)
 			if s.isSlow {
 				unjudged++
@@ -156,7 +166,7 @@ func simulate(o options, stdout io.Writer) error {
 				fmt.Fprintln(stdout, strings.Join(s.trace, "\n"))
 			}
 			if err != nil {
-				return failedError{sc.name, seed, err, o.bug, fmt.Sprintf("after %d schedules in %.1f s", done+1, time.Since(begun).Seconds())}
+				return failedError{next.scenario.name, next.seed, err, o.bug, fmt.Sprintf("after %d schedules in %.1f s", done+1, time.Since(begun).Seconds())}
 			}
 			trace := strings.Join(s.trace, "\n")
 			switch {
@@ -165,10 +175,9 @@ func simulate(o options, stdout io.Writer) error {
 			case trace == first:
 				same++
 			case o.trace:
-				fmt.Fprintf(stdout, "seed %d:\n%s\n--- and\n%s\n", seed, first, trace)
+				fmt.Fprintf(stdout, "seed %d:\n%s\n--- and\n%s\n", next.seed, first, trace)
 			}
 		}
-		seed++
 		if done%200 == 0 {
 			runtime.GC()
 		}
@@ -182,6 +191,33 @@ func simulate(o options, stdout io.Writer) error {
 	}
 	fmt.Fprintln(stdout)
 	return nil
+}
+
+// job is one schedule.
+type job struct {
+	scenario *scenario
+	seed     uint64
+}
+
+// seeds has schedules that have found something once, also a bug that was planted, a line each:
+// the scenario, the seed, and what it was.
+//
+//go:embed seeds
+var seeds string
+
+// keptSeeds are the schedules of the file that belong to these scenarios.
+func keptSeeds(list []scenario) (jobs []job) {
+	for line := range strings.Lines(seeds) {
+		var name string
+		var seed uint64
+		_, _ = fmt.Sscan(line, &name, &seed)
+		for i := range list {
+			if list[i].name == name {
+				jobs = append(jobs, job{&list[i], seed})
+			}
+		}
+	}
+	return jobs
 }
 
 // memory is a file system without real syncs, where there is one.

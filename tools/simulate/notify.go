@@ -22,7 +22,7 @@ var held = map[int32]string{
 	unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat", unix.SYS_UNLINKAT: "unlinkat", unix.SYS_LINKAT: "linkat",
 	unix.SYS_PWRITE64: "pwrite", unix.SYS_WRITE: "write", unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_CONNECT: "connect",
 	unix.SYS_KILL: "kill", unix.SYS_PIDFD_SEND_SIGNAL: "kill", unix.SYS_EXIT_GROUP: "exit", unix.SYS_CLONE: "clone", unix.SYS_EXECVE: "execve",
-	unix.SYS_SCHED_GETAFFINITY: "getaffinity",
+	unix.SYS_SCHED_GETAFFINITY: "getaffinity", unix.SYS_CLOCK_GETTIME: "gettime",
 }
 
 // The two ioctls of linux/seccomp.h, and the one that wakes the receiver on its own CPU.
@@ -62,6 +62,7 @@ type launcher struct {
 	env      []string
 	dir      string
 	output   uintptr
+	clocks   map[string]uint64 // by program: the address of clockSymbol
 }
 
 type startResult struct {
@@ -74,7 +75,7 @@ type startResult struct {
 // priority would make that certain, and must not be used: a wait for a child then spins in the
 // kernel when it meets a thread below that reads /proc, and starves the disk of the machine.
 func newLauncher(cpu int) (*launcher, error) {
-	l := &launcher{requests: make(chan []string), started: make(chan startResult)}
+	l := &launcher{clocks: map[string]uint64{}, requests: make(chan []string), started: make(chan startResult)}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for ever: the filter cannot be taken away
@@ -118,11 +119,13 @@ func installFilter() (int, error) {
 	jump := func(how uint16, k uint32, yes, no int) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, K: k, Jt: uint8(yes), Jf: uint8(no)}
 	}
-	// The number. A new thread is let through, and so are a process that its parent waits for, and
-	// a file that is opened for reading.
+	// The number. A new thread is let through, and so are a process that its parent waits for, a
+	// file that is opened for reading, and a clock that does not jump.
 	filter := []unix.SockFilter{
 		load(0), jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 2),
-		load(16), jump(unix.BPF_JSET, unix.CLONE_THREAD|unix.CLONE_VFORK, len(held)+3, len(held)+4),
+		load(16), jump(unix.BPF_JSET, unix.CLONE_THREAD|unix.CLONE_VFORK, len(held)+6, len(held)+7),
+		jump(unix.BPF_JEQ, unix.SYS_CLOCK_GETTIME, 0, 2),
+		load(16), jump(unix.BPF_JEQ, unix.CLOCK_REALTIME, len(held)+4, len(held)+3),
 		jump(unix.BPF_JEQ, unix.SYS_OPENAT, 0, 2),
 		load(32), jump(unix.BPF_JSET, unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT, len(held)+1, len(held)),
 	}
@@ -201,12 +204,13 @@ func writeMemory(tid int, addr uint64, p []byte) {
 }
 
 // fixRandom makes the bytes the same in each run that the kernel has put on the stack for seeds.
-func fixRandom(tid int) {
+// Each program has others: the names of its files are made of them.
+func fixRandom(tid, program int) {
 	const atRandom = 25
 	aux, _ := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/auxv")
 	for ; len(aux) >= 16; aux = aux[16:] {
 		if binary.NativeEndian.Uint64(aux) == atRandom {
-			writeMemory(tid, binary.NativeEndian.Uint64(aux[8:]), []byte("sixteen of bytes"))
+			writeMemory(tid, binary.NativeEndian.Uint64(aux[8:]), fmt.Appendf(nil, "program %8d", program))
 		}
 	}
 }

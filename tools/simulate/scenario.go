@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,7 +24,10 @@ type scenario struct {
 	name     string
 	before   []string // commands that make the template, not scheduled
 	atOnce   []string
+	after    [][2]string // commands after a schedule without a fault, and what they must print, a regular expression
+	windows  []window
 	refused  string // a command that may end with 1
+	fault    string // the fault of every schedule
 	victim   string // the one to kill in every schedule; "": any one, in some
 	unread   bool   // events may stay unread
 	pruned   bool   // all events but one may be gone
@@ -33,7 +37,7 @@ type scenario struct {
 // The handler prints each event that it takes, and a line when another one runs.
 const handler = `sh $THREAD_DIR/../../handler`
 
-const handlerScript = `log=$THREAD_DIR/../log n=$THREAD_LAST_ACKED_ID
+const handlerScript = `log=$THREAD_DIR.log n=$THREAD_LAST_ACKED_ID
 exec 9>>$log.lock
 flock -n 9 || echo two handlers at once >>$log
 while m=$(thread pop --thread $THREAD_DIR --consumer $THREAD_CONSUMER --last-event-id $n --limit 10) && [ -n "$m" ]; do
@@ -43,7 +47,7 @@ done
 `
 
 // The command of thread consume does the same.
-const workScript = `log=$THREAD_DIR/../log
+const workScript = `log=$THREAD_DIR.log
 exec 9>>$log.lock
 flock -n 9 || echo two handlers at once >>$log
 thread peek --last-event-id 0 >/dev/null
@@ -74,7 +78,7 @@ func (b *bench) prepare(sc *scenario) error {
 		return err
 	}
 	for _, line := range append([]string{"thread init t"}, sc.before...) {
-		if err := b.plain(line, "none"); err != nil {
+		if _, err := b.plain(line, "none"); err != nil {
 			return err
 		}
 	}
@@ -94,19 +98,31 @@ func (b *bench) arguments(line string) []string {
 }
 
 // plain runs a command that is not scheduled.
-func (b *bench) plain(line, dispatch string) error {
+func (b *bench) plain(line, dispatch string) (string, error) {
 	args := b.arguments(line)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env = b.dir, append(b.environment(), "THREAD_DIR="+b.dir+"/t", "THREAD_DISPATCH="+dispatch)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", line, err, out)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", line, err, out)
 	}
-	return nil
+	return string(out), nil
+}
+
+// nothingDue reports whether no event is unread.
+func (b *bench) nothingDue() bool {
+	t, err := engine.Open(filepath.Join(b.dir, "t"))
+	if err != nil {
+		return false
+	}
+	defer t.Close()
+	due, err := t.Due(context.Background())
+	return err == nil && len(due) == 0
 }
 
 // one runs a schedule and checks what it leaves.
 func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
-	s := newSchedule(b.l, b.dir, seed, faults, sc.victim)
+	s := newSchedule(b.l, b.dir, seed, faults, sc)
 	err := os.RemoveAll(b.dir)
 	if err == nil {
 		err = os.CopyFS(b.dir, os.DirFS(sc.template))
@@ -120,6 +136,7 @@ func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
 	}
 	defer output.Close()
 	b.l.dir, b.l.output, b.l.env = b.dir, output.Fd(), append(b.environment(), "THREAD_DIR="+b.dir+"/t")
+	s.idle = b.nothingDue
 	for _, line := range sc.atOnce {
 		args := b.arguments(line)
 		if err := s.start(args[1], args...); err != nil {
@@ -142,7 +159,7 @@ func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
 	}
 	if err != nil {
 		out, _ := os.ReadFile(filepath.Join(b.dir, "output"))
-		log, _ := os.ReadFile(filepath.Join(b.dir, "log"))
+		log, _ := os.ReadFile(filepath.Join(b.dir, "t.log"))
 		err = fmt.Errorf("%w\noutput: %s\nhandlers: %s", err, out, log)
 	}
 	return s, err
@@ -151,7 +168,7 @@ func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
 // check is the oracle.
 func (b *bench) check(sc *scenario, s *schedule) error {
 	for _, p := range s.processes {
-		if code := p.status.ExitStatus(); p.root && !p.killed && code != 0 && (code != 1 || sc.refused == "" || !strings.HasPrefix(p.name, sc.refused)) {
+		if code := p.status.ExitStatus(); p.root && !p.hurt && code != 0 && (code != 1 || sc.refused == "" || !strings.HasPrefix(p.name, sc.refused)) {
 			return fmt.Errorf("%s ends with %d, signal %v", p.name, p.status.ExitStatus(), p.status.Signal())
 		}
 	}
@@ -162,7 +179,7 @@ func (b *bench) check(sc *scenario, s *schedule) error {
 	}
 	defer t.Close()
 	if s.faults > 0 {
-		if err := b.plain("thread dispatch", "spawn"); err != nil {
+		if _, err := b.plain("thread dispatch", "spawn"); err != nil {
 			return err
 		}
 	}
@@ -172,6 +189,11 @@ func (b *bench) check(sc *scenario, s *schedule) error {
 	}
 	for _, f := range report.Faults {
 		return fmt.Errorf("thread check: %v", f)
+	}
+	for _, after := range sc.after {
+		if out, err := b.plain(after[0], "none"); s.faults == 0 && (err != nil || !regexp.MustCompile(after[1]).MatchString(out)) {
+			return fmt.Errorf("%s: %w: %s", after[0], err, out)
+		}
 	}
 	if s.faults == 0 && len(report.Notes) > 0 {
 		return fmt.Errorf("thread check, without a crash: %v", report.Notes[0])
@@ -206,7 +228,7 @@ func (b *bench) checkEvents(ctx context.Context, t *engine.Thread, sc *scenario,
 	most := least
 	for _, p := range s.processes {
 		if p.root && strings.HasPrefix(p.name, "push") {
-			if most++; !p.killed {
+			if most++; p.status.ExitStatus() == 0 {
 				least++
 			}
 		}
@@ -214,7 +236,7 @@ func (b *bench) checkEvents(ctx context.Context, t *engine.Thread, sc *scenario,
 	if sc.pruned {
 		least = 1
 	}
-	log, err := os.ReadFile(filepath.Join(b.dir, "log"))
+	log, err := os.ReadFile(filepath.Join(b.dir, "t.log"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -236,7 +258,7 @@ func (b *bench) checkEvents(ctx context.Context, t *engine.Thread, sc *scenario,
 		return fmt.Errorf("%d events are stored, not %d to %d", len(events), least, most)
 	}
 	for _, p := range s.processes {
-		if p.killed && p.root && strings.HasPrefix(p.name, "subscribe") {
+		if p.hurt && p.root && strings.HasPrefix(p.name, "subscribe") {
 			return nil // the subscription may be missing
 		}
 	}

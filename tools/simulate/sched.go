@@ -40,7 +40,10 @@ type process struct {
 	held     []*call
 	calls    int // on files of the thread, until now
 	priority float64
-	killed   bool
+	hurt     bool // killed, or a call of it has failed
+	server   bool // ended by the scenario
+	asked    bool // to end
+	lastStep int
 	status   syscall.WaitStatus
 	ended    bool
 	threads  []thread
@@ -53,8 +56,8 @@ type process struct {
 const (
 	restTime  = time.Minute // without a call of any program
 	mostSteps = 20000
-	slow      = 2 * time.Second       // then limits of the programs, such as "busy" after 4 s, may have passed
-	pause     = 30 * time.Microsecond // between two looks at what runs
+	slow      = 3500 * time.Millisecond // then limits of the programs, such as "busy" after 4 s, may have passed
+	pause     = 30 * time.Microsecond   // between two looks at what runs
 )
 
 // schedule runs programs in one order.
@@ -71,32 +74,39 @@ type schedule struct {
 	born      map[int]int // by parent: processes that were made and have made no call
 	trace     []string
 	faults    int // done
+	programs  int // that have begun
+	unsynced  []write
+	ahead     time.Duration // of the clock of the programs
+	jump      time.Duration // of the fault
+	idle      func() bool   // nothing is left for a server to do
+	windows   []window
 	lastCall  time.Time
+	begun     time.Time
 	isSlow    bool // not to be judged
 }
 
 // plan is what a seed chooses before the first step.
 type plan struct {
-	switches int     // how many there may be, in favor of another process that could run
-	chance   float64 // of a switch at a call of weight 1
-	kill     float64 // chance of a kill before each call
-	victim   string  // of which program, "" for any
-	focus    string  // files whose calls count most, by the beginning of their names
-	back     bool    // a process that was left comes last from then on
+	switches  int     // how many there may be, in favor of another process that could run
+	switching float64 // chance of a switch at a call of weight 1
+	fault     string
+	chance    float64 // of the fault before each call
+	victim    string  // of a kill, "" for any program
+	focus     string  // files whose calls count most, by the beginning of their names
+	back      bool    // a process that was left comes last from then on
 }
 
-func newSchedule(l *launcher, dir string, seed uint64, faults bool, victim string) *schedule {
-	s := &schedule{launcher: l, dir: dir, random: rand.New(rand.NewPCG(seed, 35)), byThread: map[uint32]*process{}, ordinals: map[string]int{}, born: map[int]int{}}
+func newSchedule(l *launcher, dir string, seed uint64, faults bool, sc *scenario) *schedule {
+	s := &schedule{begun: time.Now(), launcher: l, dir: dir, windows: slices.Clone(sc.windows), random: rand.New(rand.NewPCG(seed, 35)), byThread: map[uint32]*process{}, ordinals: map[string]int{}, born: map[int]int{}}
 	s.plan = plan{
-		switches: 1 + s.random.IntN(5),
-		chance:   []float64{0.5, 0.2, 0.1, 0.04, 0.02}[s.random.IntN(5)],
-		focus:    []string{"", "run/", "events."}[s.random.IntN(3)],
-		back:     s.random.IntN(4) > 0,
+		switches:  1 + s.random.IntN(5),
+		switching: []float64{0.5, 0.2, 0.1, 0.04, 0.02}[s.random.IntN(5)],
+		focus:     []string{"", "run/", "events."}[s.random.IntN(3)],
+		back:      s.random.IntN(4) > 0,
 	}
-	if s.plan.victim = victim; faults && (victim != "" || s.random.IntN(3) == 0) {
-		s.plan.kill = []float64{0.05, 0.02, 0.01}[s.random.IntN(3)]
+	if s.switches = s.plan.switches; faults {
+		s.planFault(sc)
 	}
-	s.switches = s.plan.switches
 	return s
 }
 
@@ -113,6 +123,7 @@ func (s *schedule) start(name string, args ...string) error {
 			if p.name == "" { // it has made no call yet
 				s.setName(p, name)
 			}
+			p.server = name == "serve"
 			if p.root, p.product = true, true; s.random.IntN(3) == 0 {
 				p.priority -= 4 // it comes when all others are done, or after a switch
 			}
@@ -136,12 +147,12 @@ func (e stuckError) Error() string { return e.why }
 // run runs until every program has ended.
 func (s *schedule) run() error {
 	s.lastCall = time.Now()
-	defer func(begun time.Time) {
-		s.isSlow = time.Since(begun) > slow
+	defer func() {
+		s.isSlow = time.Since(s.begun) > slow
 		for _, p := range s.processes { // not all are children of this process
 			p.forget()
 		}
-	}(s.lastCall)
+	}()
 	var current *process
 	for len(s.trace) < mostSteps {
 		for s.take(0) {
@@ -158,6 +169,7 @@ func (s *schedule) run() error {
 			if !s.reap() {
 				return nil
 			}
+			s.endServers()
 			if time.Since(s.lastCall) > restTime {
 				return stuckError{"programs wait, and nothing wakes them"}
 			}
@@ -185,7 +197,16 @@ func (s *schedule) take(wait time.Duration) bool {
 		s.born[s.processOf(n.tid).pid]++
 		own = false
 	case "getaffinity": // before the Go runtime seeds the orders of its maps, of select and of its run queues
-		fixRandom(tid)
+		s.programs++
+		if fixRandom(tid, s.programs); s.plan.fault == faultClock || s.ahead != 0 {
+			s.askKernel(tid)
+		}
+		own = false
+	case "gettime":
+		if s.ahead != 0 {
+			s.answerTime(&n)
+			return true
+		}
 		own = false
 	case "execve":
 		s.processOf(n.tid).forget()
@@ -303,12 +324,13 @@ func (s *schedule) reap() bool {
 
 // weight says how much the order of this call and calls of other processes matters.
 func (c *call) weight() float64 {
+	object := strings.TrimPrefix(c.object, "history/")
 	switch c.name {
 	case "flock":
 		switch {
-		case strings.HasPrefix(c.object, "run/.gate"):
+		case strings.HasPrefix(object, "run/.gate"):
 			return 0.2
-		case c.object == "events.db":
+		case object == "events.db":
 			return 1
 		case c.how == "UN":
 			return 4
@@ -316,8 +338,8 @@ func (c *call) weight() float64 {
 		return 2
 	case "renameat", "unlinkat", "linkat", "exit", "kill", "connect":
 		return 1
-	case "write", "pwrite", "ftruncate":
-		if c.object == "events.jsonl" || strings.HasPrefix(c.object, "run/") && c.object != "run/.synced" || strings.HasSuffix(c.object, ".run") {
+	case "write", "pwrite", "ftruncate", "fdatasync":
+		if object == "events.jsonl" || object == "events.journal" || strings.HasPrefix(object, "run/") && object != "run/.synced" || strings.HasSuffix(object, ".run") {
 			return 1
 		}
 	}
@@ -327,11 +349,9 @@ func (c *call) weight() float64 {
 // choose returns the call that is next, or nil when no process is held. The current process
 // continues until it sleeps or ends, except for a few switches at calls that conflict.
 func (s *schedule) choose(current *process) *call {
-	var ready []*process
-	for _, p := range s.processes {
-		if len(p.held) > 0 {
-			ready = append(ready, p)
-		}
+	ready := s.ready()
+	for len(ready) == 0 && s.openWindow() {
+		ready = s.ready()
 	}
 	if len(ready) == 0 {
 		return nil
@@ -348,7 +368,7 @@ func (s *schedule) choose(current *process) *call {
 	if !strings.HasPrefix(c.object, s.plan.focus) {
 		w /= 10
 	}
-	if w == 0 || s.random.Float64() >= s.plan.chance*w {
+	if w == 0 || s.random.Float64() >= s.plan.switching*w {
 		return c
 	}
 	s.switches--
@@ -359,33 +379,14 @@ func (s *schedule) choose(current *process) *call {
 	return others[s.random.IntN(len(others))].held[0]
 }
 
-// release lets a call continue, perhaps after a program was killed.
+// release lets a call continue, perhaps after something has gone wrong.
 func (s *schedule) release(c *call) {
-	if s.plan.kill > 0 && s.faults == 0 && s.random.Float64() < s.plan.kill {
-		if p := s.chooseVictim(); p != nil {
-			s.faults++
-			s.trace = append(s.trace, "KILL "+p.name)
-			p.killed, p.held = true, nil
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
-			if p == c.p {
-				return
-			}
-		}
+	if s.plan.fault != "" && s.goesWrong(c) {
+		return
 	}
+	s.note(c)
 	c.p.held = slices.Delete(c.p.held, 0, 1)
+	c.p.lastStep = len(s.trace)
 	s.trace = append(s.trace, c.String())
 	s.send(answer{id: c.id, flags: keepCall})
-}
-
-func (s *schedule) chooseVictim() *process {
-	var list []*process
-	for _, p := range s.processes {
-		if p.product && !p.ended && p.calls > 0 && strings.HasPrefix(p.name, s.plan.victim) {
-			list = append(list, p)
-		}
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	return list[s.random.IntN(len(list))]
 }

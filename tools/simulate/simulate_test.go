@@ -4,6 +4,7 @@ package main
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 
 	"thread/internal/bugs"
@@ -17,5 +18,12 @@ func TestBugs(t *testing.T) {
 	}
 	if err := bugs.CheckAll("bugs", "../..", t.TempDir); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSeeds finds a seed of a scenario that has been renamed.
+func TestSeeds(t *testing.T) {
+	if jobs := keptSeeds(scenarios); len(jobs) != strings.Count(seeds, "\n") {
+		t.Errorf("%d lines of seeds name a scenario, of %d", len(jobs), strings.Count(seeds, "\n"))
 	}
 }
