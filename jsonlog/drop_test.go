@@ -1,11 +1,15 @@
 package jsonlog
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"thread/internal/faults"
 )
 
 // TestDropRotated: what was rotated goes when its events are gone, and nothing else.
@@ -71,6 +75,23 @@ func TestDropRotated(t *testing.T) {
 }
 
 // TestDropOldest: of the rotated files of one log the newest stay, and nothing else goes.
+// TestDropOldestFails: a file that cannot be deleted is reported, and the others are deleted.
+func TestDropOldestFails(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a-20260101-000000.log", "a-20260102-000000.log"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := faults.Fault{At: 1, Errno: syscall.EIO, Only: []string{"unlinkat"}}
+	var err error
+	f.Run(t, dir, func() { err = dropOldest(filepath.Join(dir, "a.log"), 0) })
+	left, globErr := filepath.Glob(filepath.Join(dir, "*"))
+	if !errors.Is(err, syscall.EIO) || len(left) != 1 || globErr != nil {
+		t.Errorf("%v, left are %q, %v", err, left, globErr)
+	}
+}
+
 func TestDropOldest(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
