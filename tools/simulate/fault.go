@@ -40,12 +40,12 @@ func (s *schedule) planFault(sc *scenario) {
 
 // goesWrong lets the fault happen before a call, perhaps, and reports whether the call is gone.
 func (s *schedule) goesWrong(c *call) bool {
-	chance, stored := s.plan.chance, strings.HasPrefix(c.object, "events.")
+	chance := s.plan.chance
 	switch s.plan.fault {
 	case "":
 		return false
 	case faultPower:
-		if stored && len(s.unsynced) > 0 {
+		if chance /= 10; len(s.unsynced) > 0 {
 			chance = 0.1
 		}
 	case faultCall:

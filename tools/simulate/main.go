@@ -147,7 +147,7 @@ func simulate(o options, stdout io.Writer) error {
 	if o.seed == 0 {
 		kept = keptSeeds(list)
 	}
-	done, steps, same, unjudged := 0, 0, 0, 0
+	done, steps, same, slowOnes := 0, 0, 0, 0
 	for ; one && done == 0 || !one && (o.count > 0 && done < o.count || o.count == 0 && time.Now().Before(until)); done++ {
 		next := job{&list[done%len(list)], seed}
 		if done < len(kept) {
@@ -160,7 +160,7 @@ func simulate(o options, stdout io.Writer) error {
 			s, err := b.one(next.scenario, next.seed, o.faults)
 			steps += len(s.trace)
 			if s.isSlow {
-				unjudged++
+				slowOnes++
 			}
 			if o.trace && (err != nil || one && o.repeat == 1) {
 				fmt.Fprintln(stdout, strings.Join(s.trace, "\n"))
@@ -183,8 +183,8 @@ func simulate(o options, stdout io.Writer) error {
 		}
 	}
 	fmt.Fprintf(stdout, "%d schedules of %d scenarios, %d calls, %.1f a second, seeds up to %d", done*o.repeat, len(list), steps, float64(done*o.repeat)/time.Since(begun).Seconds(), seed-1)
-	if unjudged > 0 {
-		fmt.Fprintf(stdout, ", %d not judged: they took more than %v", unjudged, slow)
+	if slowOnes > 0 {
+		fmt.Fprintf(stdout, ", %d judged as after a crash: they took more than %v", slowOnes, slow)
 	}
 	if o.repeat > 1 {
 		fmt.Fprintf(stdout, ", %d of %d repetitions in the same order", same, done*(o.repeat-1))

@@ -11,7 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const vfork = 58 // its name in the library is missing on some processors
+// waits are the calls in which a thread may sleep for long. In others it sleeps for a moment: for
+// a lock of the kernel, for a child in vfork, in a short pause of the Go runtime.
+var waits = map[int]bool{
+	unix.SYS_FUTEX: true, unix.SYS_EPOLL_PWAIT: true, unix.SYS_FLOCK: true, unix.SYS_WAIT4: true, unix.SYS_WAITID: true,
+	unix.SYS_READ: true, unix.SYS_WRITE: true, unix.SYS_PPOLL: true, unix.SYS_PSELECT6: true, unix.SYS_CONNECT: true,
+	unix.SYS_ACCEPT4: true, unix.SYS_RECVFROM: true, unix.SYS_RECVMSG: true, unix.SYS_RT_SIGTIMEDWAIT: true, unix.SYS_RT_SIGSUSPEND: true,
+}
 
 // thread is a thread of a program.
 type thread struct {
@@ -85,13 +91,10 @@ func (p *process) anyRuns(all bool) bool {
 		}
 		args := bytes.Fields(b[:n])
 		number, err := strconv.Atoi(string(args[0]))
-		switch number {
-		case -1:
+		switch {
+		case number == -1:
 			return p.left() > 0
-		case unix.SYS_NANOSLEEP, unix.SYS_CLONE, unix.SYS_CLONE3, vfork, unix.SYS_EXECVE: // for a moment, or until a child has started
-			return true
-		}
-		if err != nil { // "running"
+		case err != nil || !waits[number]: // err: "running"
 			return true
 		}
 		t.own = number == unix.SYS_FUTEX && len(args) > 4 && string(args[4]) == "0x0"

@@ -41,4 +41,4 @@ var scenarios = []scenario{
 	}},
 }
 
-var full = slices.Repeat([]string{push}, 63)
+var full = slices.Repeat([]string{push}, 64)

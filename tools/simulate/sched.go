@@ -82,7 +82,7 @@ type schedule struct {
 	windows   []window
 	lastCall  time.Time
 	begun     time.Time
-	isSlow    bool // not to be judged
+	isSlow    bool // judged as after a crash
 }
 
 // plan is what a seed chooses before the first step.
