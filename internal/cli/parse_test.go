@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 			t.Fatalf("thread %s %q is %+v, for kong %+v", v.Name, args, ours, theirs)
 		}
 	})
-	if refused == 0 || accepted == quick || quick == 0 {
+	if !testing.Short() && (refused == 0 || accepted == quick || quick == 0) { // a fifth of the rounds may miss one
 		t.Errorf("%d command lines were refused and %d accepted, %d of them without kong", refused, accepted, quick)
 	}
 }
