@@ -35,6 +35,10 @@ func (tx *Tx) now() time.Time {
 	return tx.t.now()
 }
 
+// Store returns the store's transaction, for the packages of this module. It is not part of the
+// promised API.
+func (tx *Tx) Store() store.Tx { return tx.s }
+
 // ended returns an error once the call that the transaction works for is called
 // off.
 func (tx *Tx) ended() error {

@@ -169,9 +169,7 @@ func (h *History) stopBeat(run string) {
 // silence returns how long ago a run beat last, and whether that is known.
 func (tx *Tx) silence(run string) (d time.Duration, known bool) {
 	if tx.beats == nil {
-		if b, err := tx.h.beating(); err == nil && b != nil {
-			tx.beats, _ = b.Beats(tx.ctx) // nil with an error
-		}
+		tx.beats, _ = tx.e.Store().(store.Beats).Beats() // nil with an error, which ends the transaction
 	}
 	d, known = tx.beats[run]
 	return d, known

@@ -212,10 +212,14 @@ type Durable interface {
 type Beating interface {
 	// Beat stores that what has this name lives now.
 	Beat(ctx context.Context, name string) error
-	// Beats returns, for all names, how long ago the latest beat was.
-	Beats(ctx context.Context) (map[string]time.Duration, error)
 	// StopBeat forgets a name.
 	StopBeat(ctx context.Context, name string) error
+}
+
+// Beats is a Tx of a store that is Beating.
+type Beats interface {
+	// Beats returns, for all names, how long ago the latest beat was.
+	Beats() (map[string]time.Duration, error)
 }
 
 // Board is a store that several hosts use, and on which they leave notes for each other, under

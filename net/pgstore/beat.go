@@ -26,15 +26,16 @@ func (s *Store) StopBeat(ctx context.Context, name string) error {
 	return err
 }
 
-// Beats implements store.Beating.
-func (s *Store) Beats(ctx context.Context) (map[string]time.Duration, error) {
-	r, err := s.apartIn(ctx, s.pool.apart, often("SELECT consumer, (extract(epoch FROM clock_timestamp() - until) * 1000)::bigint FROM turns WHERE thread = $1 AND consumer >= $2",
-		text(s.thread), bytea([]byte(beatPrefix))))
+// Beats implements store.Beats. A transaction that waited for another connection could be in the
+// way of all who have one, and wait for it.
+func (tx *tx) Beats() (map[string]time.Duration, error) {
+	rows, err := tx.rowsOf(often("SELECT consumer, (extract(epoch FROM clock_timestamp() - until) * 1000)::bigint FROM turns WHERE thread = $1 AND consumer >= $2",
+		text(tx.store.thread), bytea([]byte(beatPrefix))))
 	if err != nil {
 		return nil, err
 	}
-	beats := make(map[string]time.Duration, len(r.rows))
-	for _, row := range r.rows {
+	beats := make(map[string]time.Duration, len(rows))
+	for _, row := range rows {
 		beats[string(row[0][len(beatPrefix):])] = max(0, time.Duration(number(row[1]))*time.Millisecond)
 	}
 	return beats, nil
@@ -43,23 +44,19 @@ func (s *Store) Beats(ctx context.Context) (map[string]time.Duration, error) {
 // apart runs statements in a separate transaction that compares no fence, and returns the rows
 // of the first. Nothing of it has to be kept over a fail-over.
 func (s *Store) apart(ctx context.Context, list ...statement) (rowset, error) {
-	return s.apartIn(ctx, s.pool.open, list...)
-}
-
-func (s *Store) apartIn(ctx context.Context, places chan struct{}, list ...statement) (rowset, error) {
 	for {
-		c, used, err := s.pool.take(ctx, places)
+		c, used, err := s.pool.take(ctx)
 		if err != nil {
 			return rowset{}, failure(ctx, err)
 		}
 		r, err := pipeline(ctx, c, nil, append(append([]statement{often(beginWrite), s.settings(true)}, list...), sql("COMMIT"))...)
 		if err == nil {
 			s.pool.mayPrepare(c, number(r[1].rows[0][settingPID]))
-			s.pool.put(c, places)
+			s.pool.put(c)
 			return r[2], nil
 		}
 		broken := c.IsClosed() || s.pool.isShared(c, err)
-		s.pool.put(c, places)
+		s.pool.put(c)
 		if !used || !broken || ctx.Err() != nil {
 			return rowset{}, failure(ctx, err)
 		}

@@ -41,7 +41,6 @@ type pool struct {
 	config *pgconn.Config
 	wait   time.Duration // for a server that has no place for another connection
 	open   chan struct{} // a place for each that is in a transaction
-	apart  chan struct{} // a place for each that reads beats, which a transaction may wait for
 
 	shared atomic.Bool // sessions are not its connections' own, see prepared
 
@@ -52,18 +51,17 @@ type pool struct {
 }
 
 const (
-	maxOpen  = 8
-	maxApart = 2
-	maxIdle  = 4
+	maxOpen = 8
+	maxIdle = 4
 )
 
 func newPool(config *pgconn.Config, wait time.Duration) *pool {
-	return &pool{config: config, wait: wait, open: make(chan struct{}, maxOpen), apart: make(chan struct{}, maxApart)}
+	return &pool{config: config, wait: wait, open: make(chan struct{}, maxOpen)}
 }
 
-// take returns a connection in one of these places, and whether it is one that was idle: the
-// server may have closed it since.
-func (p *pool) take(ctx context.Context, places chan struct{}) (c *pgconn.PgConn, used bool, err error) {
+// take returns a connection, and whether it is one that was idle: the server may have closed it
+// since.
+func (p *pool) take(ctx context.Context) (c *pgconn.PgConn, used bool, err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -77,7 +75,7 @@ func (p *pool) take(ctx context.Context, places chan struct{}) (c *pgconn.PgConn
 		}
 	}()
 	select {
-	case places <- struct{}{}:
+	case p.open <- struct{}{}:
 	case <-ctx.Done():
 		return nil, false, context.Cause(ctx)
 	}
@@ -91,7 +89,7 @@ func (p *pool) take(ctx context.Context, places chan struct{}) (c *pgconn.PgConn
 		return c, true, nil
 	}
 	if c, err = p.connect(ctx); err != nil {
-		<-places
+		<-p.open
 	}
 	return c, false, err
 }
@@ -116,7 +114,7 @@ func (p *pool) connect(ctx context.Context) (*pgconn.PgConn, error) {
 }
 
 // put gives a connection back, and its place. One that is broken, or still in a transaction, is closed.
-func (p *pool) put(c *pgconn.PgConn, places chan struct{}) {
+func (p *pool) put(c *pgconn.PgConn) {
 	p.mu.Lock()
 	keep := !p.closed && len(p.idle) < maxIdle && !c.IsClosed() && c.TxStatus() == 'I'
 	if keep {
@@ -132,7 +130,7 @@ func (p *pool) put(c *pgconn.PgConn, places chan struct{}) {
 		}
 		hangUp(c)
 	}
-	<-places
+	<-p.open
 	p.users.Done()
 }
 

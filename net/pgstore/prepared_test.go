@@ -33,11 +33,11 @@ func (c *otherKey) Read(b []byte) (int, error) {
 func raw(t *testing.T, s *Store, list ...statement) []rowset {
 	t.Helper()
 	ctx := context.Background()
-	c, _, err := s.pool.take(ctx, s.pool.open)
+	c, _, err := s.pool.take(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.pool.put(c, s.pool.open)
+	defer s.pool.put(c)
 	r, err := pipeline(ctx, c, nil, list...)
 	if err != nil {
 		t.Fatal(err)
@@ -73,12 +73,12 @@ func TestPrepared(t *testing.T) {
 			if n := pushTwice(t, s); n < 5 {
 				t.Fatalf("%d statements are prepared", n)
 			}
-			c, _, err := s.pool.take(context.Background(), s.pool.open)
+			c, _, err := s.pool.take(context.Background())
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = change(c)
-			if s.pool.put(c, s.pool.open); err != nil {
+			if s.pool.put(c); err != nil {
 				t.Fatal(err)
 			}
 			if pushTwice(t, s); !s.pool.shared.Load() || preparedOn(c) != nil {

@@ -76,7 +76,7 @@ func (s *Store) Close() error {
 // before a restart or after idle_session_timeout.
 func (s *Store) begun(ctx context.Context, write bool, digests [][]byte) (*tx, error) {
 	for {
-		c, used, err := s.pool.take(ctx, s.pool.open)
+		c, used, err := s.pool.take(ctx)
 		if err != nil {
 			return nil, failure(ctx, err)
 		}

@@ -108,11 +108,11 @@ func (s *Store) changeTurn(ctx context.Context, until string, d time.Duration, m
 	if t == nil {
 		return store.ErrClosed
 	}
-	c, _, err := s.pool.take(ctx, s.pool.open)
+	c, _, err := s.pool.take(ctx)
 	if err != nil {
 		return failure(ctx, err)
 	}
-	defer s.pool.put(c, s.pool.open)
+	defer s.pool.put(c)
 	list := []statement{sql(beginWrite), s.settings(true),
 		sql("UPDATE turns SET until = "+until+" WHERE thread = $1 AND consumer = $2 AND fence = $3", text(s.thread), bytea([]byte(t.consumer)), int8(t.fence), int8(d.Milliseconds()))}
 	r, err := pipeline(ctx, c, nil, append(append(list, more...), sql("COMMIT"))...)

@@ -278,7 +278,7 @@ func (tx *tx) end() {
 		_, _ = pipeline(ctx, c, nil, sql("ROLLBACK"))
 		cancel()
 	}
-	tx.store.pool.put(c, tx.store.pool.open)
+	tx.store.pool.put(c)
 }
 
 // Now is the clock that the thread goes by.
