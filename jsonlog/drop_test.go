@@ -74,7 +74,6 @@ func TestDropRotated(t *testing.T) {
 	}
 }
 
-// TestDropOldest: of the rotated files of one log the newest stay, and nothing else goes.
 // TestDropOldestFails: a file that cannot be deleted is reported, and the others are deleted.
 func TestDropOldestFails(t *testing.T) {
 	dir := t.TempDir()
@@ -92,6 +91,7 @@ func TestDropOldestFails(t *testing.T) {
 	}
 }
 
+// TestDropOldest: of the rotated files of one log the newest stay, and nothing else goes.
 func TestDropOldest(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
