@@ -25,11 +25,7 @@ func TestRewriteBesideWriters(t *testing.T) {
 	bolt.SliceTime = 0
 	t.Cleanup(func() { bolt.SliceTime = was })
 	clock := func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-	keeps := []int64{700, -1, 40}
-	if testing.Short() {
-		keeps = keeps[:1]
-	}
-	for _, keep := range keeps {
+	for _, keep := range []int64{-1, 700, 40} {
 		t.Run(fmt.Sprint("keep ", keep), func(t *testing.T) {
 			var both [2]*Thread // the second one stays as it is written
 			for i := range both {
