@@ -1,14 +1,17 @@
 package pgstore
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -53,6 +56,10 @@ func startPooler(t *testing.T, a *Address, sessions int) string {
 		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +67,13 @@ func startPooler(t *testing.T, a *Address, sessions int) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // how often it is looked at
-		if _, err := os.Stat(filepath.Join(dir, ".s.PGSQL.6432")); err == nil {
-			break
-		}
-		if time.Since(begun) > time.Minute {
-			t.Fatal("PgBouncer does not start")
+	log := bufio.NewReader(out)
+	for line := ""; !strings.Contains(line, "process up"); {
+		if line, err = log.ReadString('\n'); err != nil {
+			t.Fatalf("PgBouncer does not start: %q, %v", line, err)
 		}
 	}
+	go func() { _, _ = io.Copy(io.Discard, log) }()
 	u, err := url.Parse(a.URL)
 	if err != nil {
 		t.Fatal(err)

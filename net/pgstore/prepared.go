@@ -2,7 +2,7 @@ package pgstore
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,10 +23,10 @@ const preparedKey = "thread: prepared"
 // there will be, as the server keeps it: one row by its primary key, or a few in its order.
 func often(text string, args ...value) statement { return statement{sql: text, args: args, kept: true} }
 
-// nameOf is the name of a statement.
+// nameOf is a name on the server for what a text of any length says: a statement, or a channel.
 func nameOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
-	return "thread_" + hex.EncodeToString(sum[:8])
+	return fmt.Sprintf("thread_%x", sum[:8])
 }
 
 // preparedOn returns the statements of a connection, nil where it must not have any.

@@ -2,8 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,8 +18,7 @@ const shortestWait = 20 * time.Millisecond
 
 // channel is where writers of the thread give notice.
 func (s *Store) channel() string {
-	sum := sha256.Sum256([]byte(s.address.Schema + "\x00" + s.thread))
-	return fmt.Sprintf("thread_%x", sum[:8])
+	return nameOf(s.address.Schema + "\x00" + s.thread)
 }
 
 // notice tells those who wait, after the commit and apart from it: inside the
