@@ -47,7 +47,9 @@ func (h *History) EnqueueJobs(ctx context.Context, list []NewJob) error {
 			return invalidf("the input has %d bytes, the limit is %d", len(row.Input), MaxInput)
 		}
 		jobs[i], _ = JobOf(&row.RunRow)
-		orElse(&row.ID, newID(RunEntity))
+		if row.ID == "" {
+			row.ID = newID(RunEntity)
+		}
 		if err := jobs[i].valid(row.ID); err != nil {
 			return err
 		}
