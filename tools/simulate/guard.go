@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded is in the environment of the process that schedules.
-const guarded = "SIMULATE_GUARDED=1"
+// guardVariable is in the environment of the process that schedules.
+const guardVariable = "SIMULATE_GUARDED"
 
 // guard runs the scheduler in a child process and, however that ends, kills the programs
 // that it leaves: their held calls fail then, and Go repeats an exit that fails for ever.
@@ -28,8 +28,9 @@ func guard(args []string, stdout, stderr io.Writer) int {
 		return 3
 	}
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), guarded)
+	cmd.Env = append(os.Environ(), guardVariable+"=1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.ExtraFiles = []*os.File{os.NewFile(jobsFile, "jobs"), os.NewFile(tallyFile, "tally")}
 	if err := cmd.Start(); err != nil {
 		return 3
 	}

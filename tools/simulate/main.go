@@ -18,12 +18,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -32,10 +31,14 @@ import (
 )
 
 func main() {
-	if os.Getenv("SIMULATE_GUARDED") == "" {
+	switch {
+	case os.Getenv(partVariable) == "":
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	case os.Getenv(guardVariable) == "":
 		os.Exit(guard(os.Args[1:], os.Stdout, os.Stderr))
+	default:
+		os.Exit(runPart(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 type options struct {
@@ -45,14 +48,14 @@ type options struct {
 	minutes  float64
 	bug      string
 	program  string
-	cpu      int
+	cpus     int
 	trace    bool
 	repeat   int
 	faults   bool
+	work     string // of parts: the directory with the templates
 }
 
-func run(args []string, stdout, stderr io.Writer) int {
-	var o options
+func (o *options) flags(stderr io.Writer) *flag.FlagSet {
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.scenario, "scenario", "", "only this scenario")
@@ -61,28 +64,24 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.Float64Var(&o.minutes, "minutes", 1, "how long")
 	flags.StringVar(&o.bug, "bug", "", "plant the bug of this patch")
 	flags.StringVar(&o.program, "programs", "", "a directory with built programs; without it they are built")
-	flags.IntVar(&o.cpu, "cpu", runtime.NumCPU()-1, "the CPU that the programs share")
+	flags.IntVar(&o.cpus, "cpus", 0, "how many CPUs run schedules; 0: all, or one with a seed")
 	flags.BoolVar(&o.trace, "trace", false, "print the calls of a schedule that failed, or of the one of a seed")
 	flags.IntVar(&o.repeat, "repeat", 1, "run each seed so often, and count equal orders of calls")
 	flags.BoolVar(&o.faults, "faults", true, "with kills")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+	return flags
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	var o options
+	if flags := o.flags(stderr); flags.Parse(args) != nil || flags.NArg() > 0 {
 		return 2
 	}
-	err := simulate(o, stdout)
-	var failed failedError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &failed):
-		fmt.Fprintln(stdout, err)
-		return 1
-	case errors.Is(err, errNotAllowed):
-		fmt.Fprintln(stderr, "Error:", err)
-		return 3
-	default:
+	code, err := lead(o, stdout, stderr)
+	if err != nil {
 		fmt.Fprintln(stderr, "Error:", err)
 		return 2
 	}
+	return code
 }
 
 var errNotAllowed = errors.New("the kernel does not allow it - run it on Linux 5.19 or later, outside of a sandbox")
@@ -104,99 +103,63 @@ func (e failedError) Error() string {
 	return fmt.Sprintf("FAILED %s: scenario %s: %v\nreplay: go run ./tools/simulate -scenario %s -seed %d -trace%s", e.after, e.scenario, e.why, e.scenario, e.seed, bug)
 }
 
-func simulate(o options, stdout io.Writer) error {
-	list := scenarios
+// chosen are the scenarios that the options name.
+func chosen(o options) ([]scenario, error) {
+	list := slices.Clone(scenarios)
 	if o.scenario != "" {
-		list = slices.DeleteFunc(slices.Clone(list), func(s scenario) bool { return s.name != o.scenario })
-		if len(list) == 0 {
-			return fmt.Errorf("no scenario %q", o.scenario)
-		}
+		list = slices.DeleteFunc(list, func(s scenario) bool { return s.name != o.scenario })
 	}
-	work, err := os.MkdirTemp(memory(), "simulate-")
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no scenario %q", o.scenario)
+	}
+	return list, nil
+}
+
+// lead prepares what all CPUs share, starts a part on each, and adds up what they have done.
+func lead(o options, stdout, stderr io.Writer) (int, error) {
+	list, err := chosen(o)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer os.RemoveAll(work)
+	if o.work, err = os.MkdirTemp(memory(), "simulate-"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(o.work)
 	if o.program == "" {
-		if o.program, err = build(o.bug, work); err != nil {
-			return err
+		if o.program, err = build(o.bug, o.work); err != nil {
+			return 0, err
 		}
 	}
 	if o.program, err = filepath.Abs(o.program); err != nil {
-		return err
+		return 0, err
 	}
-	b := &bench{programs: o.program, work: work, dir: filepath.Join(work, "d")}
+	b := newBench(o, 0)
 	for i := range list {
 		if err := b.prepare(&list[i]); err != nil {
-			return fmt.Errorf("scenario %s: %w", list[i].name, err)
+			return 0, fmt.Errorf("scenario %s: %w", list[i].name, err)
 		}
 	}
-	debug.SetGCPercent(-1) // a collection would wait for a thread that starts a program
-	if b.l, err = newLauncher(o.cpu); err != nil {
-		return fmt.Errorf("%w: %w", errNotAllowed, err)
-	}
-	b.l.env = b.environment()
-	seed, one := o.seed, o.seed != 0 && o.count == 0
-	if seed == 0 {
-		seed = rand.Uint64N(1e12) + 1
-		fmt.Fprintf(stdout, "the first seed is %d\n", seed)
-	}
-	begun := time.Now()
-	until := begun.Add(time.Duration(o.minutes * float64(time.Minute)))
 	var kept []job
 	if o.seed == 0 {
-		kept = keptSeeds(list)
+		kept, o.seed = keptSeeds(list), rand.Uint64N(1e12)+1
+		fmt.Fprintf(stdout, "the first seed is %d\n", o.seed)
+	} else if o.count == 0 {
+		o.count, o.cpus = 1, 1
 	}
-	done, steps, same, slowOnes := 0, 0, 0, 0
-	for ; one && done == 0 || !one && (o.count > 0 && done < o.count || o.count == 0 && time.Now().Before(until)); done++ {
-		next := job{&list[done%len(list)], seed}
-		if done < len(kept) {
-			next = kept[done]
-		} else {
-			seed++
-		}
-		var first string
-		for i := range o.repeat {
-			s, err := b.one(next.scenario, next.seed, o.faults)
-			steps += len(s.trace)
-			if s.isSlow {
-				slowOnes++
-			}
-			if o.trace && (err != nil || one && o.repeat == 1) {
-				fmt.Fprintln(stdout, strings.Join(s.trace, "\n"))
-			}
-			if err != nil {
-				return failedError{next.scenario.name, next.seed, err, o.bug, fmt.Sprintf("after %d schedules in %.1f s", done+1, time.Since(begun).Seconds())}
-			}
-			trace := strings.Join(s.trace, "\n")
-			switch {
-			case i == 0:
-				first = trace
-			case trace == first:
-				same++
-			case o.trace:
-				fmt.Fprintf(stdout, "seed %d:\n%s\n--- and\n%s\n", next.seed, first, trace)
-			}
-		}
-		if done%200 == 0 {
-			runtime.GC()
-		}
+	begun := time.Now()
+	sum, code, err := startParts(o, jobs(o, list, kept), stdout, stderr)
+	if err != nil || code != 0 {
+		return code, err
 	}
-	fmt.Fprintf(stdout, "%d schedules of %d scenarios, %d calls, %.1f a second, seeds up to %d", done*o.repeat, len(list), steps, float64(done*o.repeat)/time.Since(begun).Seconds(), seed-1)
-	if slowOnes > 0 {
-		fmt.Fprintf(stdout, ", %d judged as after a crash: they took more than %v", slowOnes, slow)
+	fmt.Fprintf(stdout, "%d schedules of %d scenarios, %d calls, %.1f a second, seeds up to %d", sum.Schedules, len(list), sum.Calls, float64(sum.Schedules)/time.Since(begun).Seconds(), sum.Last)
+	if sum.Slow > 0 {
+		fmt.Fprintf(stdout, ", %d judged as after a crash: they took more than %v", sum.Slow, slow)
 	}
-	if o.repeat > 1 {
-		fmt.Fprintf(stdout, ", %d of %d repetitions in the same order", same, done*(o.repeat-1))
+	if sum.Repeated > 0 {
+		fmt.Fprintf(stdout, ", %d of %d repetitions in the same order", sum.Same, sum.Repeated)
 	}
 	fmt.Fprintln(stdout)
-	return nil
-}
-
-// job is one schedule.
-type job struct {
-	scenario *scenario
-	seed     uint64
+	return 0, nil
 }
 
 // seeds has schedules that have found something once, also a bug that was planted, a line each:
@@ -206,18 +169,33 @@ type job struct {
 var seeds string
 
 // keptSeeds are the schedules of the file that belong to these scenarios.
-func keptSeeds(list []scenario) (jobs []job) {
+func keptSeeds(list []scenario) (kept []job) {
 	for line := range strings.Lines(seeds) {
 		var name string
-		var seed uint64
-		_, _ = fmt.Sscan(line, &name, &seed)
-		for i := range list {
-			if list[i].name == name {
-				jobs = append(jobs, job{&list[i], seed})
+		var j job
+		_, _ = fmt.Sscan(line, &name, &j.Seed)
+		if i := slices.IndexFunc(list, func(s scenario) bool { return s.name == name }); i >= 0 {
+			j.Scenario = uint64(i)
+			kept = append(kept, j)
+		}
+	}
+	return kept
+}
+
+// jobs are the schedules to run: those that are kept, then seeds from the first one, with
+// the scenarios in turns.
+func jobs(o options, list []scenario, kept []job) iter.Seq[job] {
+	return func(yield func(job) bool) {
+		for i := 0; o.count == 0 || i < o.count; i++ {
+			j := job{uint64(i % len(list)), o.seed + uint64(max(i-len(kept), 0))}
+			if i < len(kept) {
+				j = kept[i]
+			}
+			if !yield(j) {
+				return
 			}
 		}
 	}
-	return jobs
 }
 
 // memory is a file system without real syncs, where there is one.
@@ -230,7 +208,7 @@ func memory() string {
 
 // build builds the programs, with a bug if there is a patch.
 func build(patch, work string) (string, error) {
-	args := []string{"build", "-o", filepath.Join(work, "bin") + "/"}
+	args := []string{"build", "-trimpath", "-o", filepath.Join(work, "bin") + "/"} // with symbols, see clockSymbol
 	if patch != "" {
 		bug, err := bugs.ReadOne(patch)
 		if err != nil {
@@ -243,6 +221,7 @@ func build(patch, work string) (string, error) {
 		args = append(args, "-overlay", overlay)
 	}
 	cmd := exec.Command("go", append(args, "./cmd/...")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // a program with a loader starts in 3.2 ms, a static one in 2.4
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w: %s", err, out)
 	}

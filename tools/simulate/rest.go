@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,29 +32,33 @@ type thread struct {
 // monitor, which looks at the others all the time.
 type processTime struct{ all, monitor time.Duration }
 
-// rest reports whether every thread of every program sleeps or is held. A process that has not
-// computed since the last look can only have been woken from outside, so that most of its threads
-// need no second look.
-func (s *schedule) rest() bool {
+// rest reports whether every thread of every program sleeps or is held. The process that has
+// continued last is looked at first. A process that has not computed since the last look can only
+// have been woken from outside, so that most of its threads need no second look.
+func (s *schedule) rest(last *process) bool {
 	if len(s.born) > 0 && time.Since(s.lastCall) < time.Second {
 		return false
 	}
-	for _, p := range s.processes {
-		if p.runs() {
-			return false
-		}
+	if last != nil && last.runs() {
+		return false
 	}
-	for _, p := range s.processes { // one that was seen asleep may have been woken by one seen later
-		if now := p.time(); !p.ended && len(p.threads) > 0 && now.all-now.monitor != p.rested.all-p.rested.monitor {
-			return false
+	for changed := true; changed; { // one that was seen asleep may have been woken by one seen later
+		changed = false
+		for _, p := range s.processes {
+			before := p.rested
+			if p != last && p.runs() {
+				return false
+			}
+			changed = changed || p != last && p.rested != before
 		}
+		last = nil
 	}
 	return !s.take(0)
 }
 
 // runs reports whether a thread of the process runs, or is about to.
 func (p *process) runs() bool {
-	if p.ended {
+	if p.ended || p.gone {
 		return false
 	}
 	now := p.time()
@@ -87,19 +93,29 @@ func (p *process) anyRuns(all bool) bool {
 		n, err := unix.Pread(t.fd, b[:], 0)
 		if err != nil { // it has ended
 			p.forget()
-			return p.list() && len(p.threads) > 0
+			return p.list()
 		}
-		args := bytes.Fields(b[:n])
-		number, err := strconv.Atoi(string(args[0]))
+		number, rest, _ := bytes.Cut(b[:n], []byte(" "))
+		nr, err := strconv.Atoi(string(number))
 		switch {
-		case number == -1:
-			return p.left() > 0
-		case err != nil || !waits[number]: // err: "running"
+		case nr == -1:
+			n := p.left()
+			p.gone = n == 0
+			return n > 0
+		case err != nil || !waits[nr]: // err: "running"
 			return true
 		}
-		t.own = number == unix.SYS_FUTEX && len(args) > 4 && string(args[4]) == "0x0"
+		t.own = nr == unix.SYS_FUTEX && isZero(rest, 3)
 	}
 	return false
+}
+
+// isZero reports whether the argument at this index of a call is zero.
+func isZero(args []byte, index int) bool {
+	for range index {
+		_, args, _ = bytes.Cut(args, []byte(" "))
+	}
+	return bytes.HasPrefix(args, []byte("0x0 "))
 }
 
 func (p *process) holds(tid int) bool {
@@ -111,23 +127,39 @@ func (p *process) holds(tid int) bool {
 	return false
 }
 
-// list opens the files of all threads, and reports whether the process is there.
+// list opens the files of the threads that are new, and reports whether the process is there.
 func (p *process) list() bool {
-	p.forget()
 	path := "/proc/" + strconv.Itoa(p.pid) + "/task"
 	var err error
-	if p.tasks, err = os.Open(path); err != nil {
+	if p.tasks == nil {
+		p.tasks, err = os.Open(path)
+	} else {
+		_, err = p.tasks.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		p.forget()
+		p.gone = true
 		return false
 	}
 	names, _ := p.tasks.Readdirnames(-1) // in the order in which they began
+	known := p.threads
+	p.threads = nil
 	for _, name := range names {
 		id, _ := strconv.Atoi(name)
+		if i := slices.IndexFunc(known, func(t thread) bool { return t.id == id }); i >= 0 {
+			p.threads = append(p.threads, known[i])
+			known = slices.Delete(known, i, i+1)
+			continue
+		}
 		if fd, err := unix.Open(path+"/"+name+"/syscall", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
 			p.threads = append(p.threads, thread{id: id, fd: fd})
 		}
 		if len(p.threads) == 2 && p.monitor == 0 {
 			p.monitor, _ = unix.Open(path+"/"+name+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		}
+	}
+	for _, t := range known {
+		unix.Close(t.fd)
 	}
 	return len(p.threads) > 0
 }

@@ -21,17 +21,16 @@ import (
 // scenario is what runs at once, in the thread of its template. In a command, _ stands for a
 // blank, and HANDLER for a handler.
 type scenario struct {
-	name     string
-	before   []string // commands that make the template, not scheduled
-	atOnce   []string
-	after    [][2]string // commands after a schedule without a fault, and what they must print, a regular expression
-	windows  []window
-	refused  string // a command that may end with 1
-	fault    string // the fault of every schedule
-	victim   string // the one to kill in every schedule; "": any one, in some
-	unread   bool   // events may stay unread
-	pruned   bool   // all events but one may be gone
-	template string
+	name    string
+	before  []string // commands that make the template, not scheduled
+	atOnce  []string
+	after   [][2]string // commands after a schedule without a fault, and what they must print, a regular expression
+	windows []window
+	refused string // a command that may end with 1
+	fault   string // the fault of every schedule
+	victim  string // the one to kill in every schedule; "": any one, in some
+	unread  bool   // events may stay unread
+	pruned  bool   // all events but one may be gone
 }
 
 // The handler prints each event that it takes, and a line when another one runs.
@@ -82,9 +81,10 @@ func (b *bench) prepare(sc *scenario) error {
 			return err
 		}
 	}
-	sc.template = filepath.Join(b.work, "template-"+sc.name)
-	return os.Rename(b.dir, sc.template)
+	return os.Rename(b.dir, b.template(sc))
 }
+
+func (b *bench) template(sc *scenario) string { return filepath.Join(b.work, "template-"+sc.name) }
 
 func (b *bench) arguments(line string) []string {
 	args := strings.Fields(line)
@@ -125,7 +125,7 @@ func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
 	s := newSchedule(b.l, b.dir, seed, faults, sc)
 	err := os.RemoveAll(b.dir)
 	if err == nil {
-		err = os.CopyFS(b.dir, os.DirFS(sc.template))
+		err = os.CopyFS(b.dir, os.DirFS(b.template(sc)))
 	}
 	if err != nil {
 		return s, err

@@ -46,6 +46,7 @@ type process struct {
 	lastStep int
 	status   syscall.WaitStatus
 	ended    bool
+	gone     bool // no thread of it is left
 	threads  []thread
 	tasks    *os.File    // the directory of threads
 	monitor  int         // schedstat of the second thread
@@ -57,7 +58,8 @@ const (
 	restTime  = time.Minute // without a call of any program
 	mostSteps = 20000
 	slow      = 3500 * time.Millisecond // then limits of the programs, such as "busy" after 4 s, may have passed
-	pause     = 30 * time.Microsecond   // between two looks at what runs
+	pause     = 50 * time.Microsecond   // between two looks at what runs, at first
+	longPause = time.Millisecond        // later
 )
 
 // schedule runs programs in one order.
@@ -154,16 +156,21 @@ func (s *schedule) run() error {
 		}
 	}()
 	var current *process
+	wait := pause
 	for len(s.trace) < mostSteps {
 		for s.take(0) {
 		}
-		if !s.rest() {
+		if !s.rest(current) {
 			if time.Since(s.lastCall) > restTime {
 				return stuckError{"a program computes for ever"}
 			}
-			s.take(pause)
+			if s.take(wait) {
+				wait = pause
+			}
+			wait = min(wait*3/2, longPause)
 			continue
 		}
+		wait = pause
 		c := s.choose(current)
 		if c == nil {
 			if !s.reap() {
@@ -179,6 +186,7 @@ func (s *schedule) run() error {
 		s.lastCall = time.Now()
 		current = c.p
 		s.release(c)
+		s.take(pause)
 	}
 	return stuckError{"the programs do not come to rest"}
 }
@@ -320,73 +328,4 @@ func (s *schedule) reap() bool {
 			}
 		}
 	}
-}
-
-// weight says how much the order of this call and calls of other processes matters.
-func (c *call) weight() float64 {
-	object := strings.TrimPrefix(c.object, "history/")
-	switch c.name {
-	case "flock":
-		switch {
-		case strings.HasPrefix(object, "run/.gate"):
-			return 0.2
-		case object == "events.db":
-			return 1
-		case c.how == "UN":
-			return 4
-		}
-		return 2
-	case "renameat", "unlinkat", "linkat", "exit", "kill", "connect":
-		return 1
-	case "write", "pwrite", "ftruncate", "fdatasync":
-		if object == "events.jsonl" || object == "events.journal" || strings.HasPrefix(object, "run/") && object != "run/.synced" || strings.HasSuffix(object, ".run") {
-			return 1
-		}
-	}
-	return 0
-}
-
-// choose returns the call that is next, or nil when no process is held. The current process
-// continues until it sleeps or ends, except for a few switches at calls that conflict.
-func (s *schedule) choose(current *process) *call {
-	ready := s.ready()
-	for len(ready) == 0 && s.openWindow() {
-		ready = s.ready()
-	}
-	if len(ready) == 0 {
-		return nil
-	}
-	first := slices.MaxFunc(ready, func(a, b *process) int { return cmp.Compare(a.priority, b.priority) })
-	if !slices.Contains(ready, current) {
-		return first.held[0]
-	}
-	c := current.held[0]
-	if len(ready) == 1 || s.switches == 0 {
-		return c
-	}
-	w := c.weight()
-	if !strings.HasPrefix(c.object, s.plan.focus) {
-		w /= 10
-	}
-	if w == 0 || s.random.Float64() >= s.plan.switching*w {
-		return c
-	}
-	s.switches--
-	if s.plan.back {
-		current.priority -= 2
-	}
-	others := slices.DeleteFunc(ready, func(p *process) bool { return p == current })
-	return others[s.random.IntN(len(others))].held[0]
-}
-
-// release lets a call continue, perhaps after something has gone wrong.
-func (s *schedule) release(c *call) {
-	if s.plan.fault != "" && s.goesWrong(c) {
-		return
-	}
-	s.note(c)
-	c.p.held = slices.Delete(c.p.held, 0, 1)
-	c.p.lastStep = len(s.trace)
-	s.trace = append(s.trace, c.String())
-	s.send(answer{id: c.id, flags: keepCall})
 }
