@@ -84,6 +84,9 @@ func (b *Bucket) Get(key []byte) []byte {
 // Put stores a value. Without an overlay both slices must stay as they are until the end
 // of the transaction.
 func (b *Bucket) Put(key, value []byte) error {
+	if err := step(); err != nil {
+		return err
+	}
 	if b.over == nil {
 		return b.base.Put(key, value)
 	}
@@ -92,6 +95,9 @@ func (b *Bucket) Put(key, value []byte) error {
 
 // Delete removes a key, if it is there.
 func (b *Bucket) Delete(key []byte) error {
+	if err := step(); err != nil {
+		return err
+	}
 	if b.over == nil {
 		return b.base.Delete(key)
 	}
@@ -114,6 +120,9 @@ func (b *Bucket) Sequence() uint64 {
 
 // SetSequence sets that number.
 func (b *Bucket) SetSequence(n uint64) error {
+	if err := step(); err != nil {
+		return err
+	}
 	if b.over == nil {
 		return b.base.SetSequence(n)
 	}
@@ -171,6 +180,20 @@ func CreateBucket(tx *bbolt.Tx, over *Overlay, name []byte) (*Bucket, error) {
 	}
 	over.make(over.layerOf(name))
 	return OpenBucket(tx, over, name)
+}
+
+// CreatePath is CreateBucket without an overlay for a bucket in buckets, whose names path has.
+func CreatePath(tx *bbolt.Tx, path [][]byte) (b *Bucket, err error) {
+	at := tx.Cursor().Bucket()
+	for _, name := range path {
+		if err = step(); err == nil {
+			at, err = at.CreateBucketIfNotExists(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return Wrap(at), nil
 }
 
 // DropBucket removes a bucket, if it is there, with its keys and its number.

@@ -52,6 +52,9 @@ type treePage struct {
 }
 
 func (m *mapped) page(id uint64) (p treePage, err error) {
+	if err := step(); err != nil {
+		return p, err
+	}
 	if id < 2 || id >= m.pages {
 		return p, fmt.Errorf("%w: page %d is outside of the file", ErrDamaged, id)
 	}
@@ -141,7 +144,7 @@ func (m *mapped) walk(id uint64, depth int, choose func(p treePage) int) (leaf t
 func CheckPath(b *Bucket, key []byte) error {
 	root := b.root()
 	if root == 0 {
-		return nil // a small bucket, in its parent's page
+		return step() // a small bucket, in its parent's page
 	}
 	m := mappedOf(b)
 	_, err := m.walk(root, 0, func(p treePage) int { return p.search(key) })
@@ -202,7 +205,7 @@ func firstOfLeaf(b *Bucket, key []byte) ([]byte, error) {
 func CheckLast(b *Bucket) error {
 	root := b.root()
 	if root == 0 {
-		return nil
+		return step()
 	}
 	m := mappedOf(b)
 	_, err := m.walk(root, 0, func(p treePage) int { return p.count - 1 })
@@ -214,7 +217,7 @@ func CheckLast(b *Bucket) error {
 func checkBefore(b *Bucket, key []byte) error {
 	root := b.root()
 	if root == 0 {
-		return nil
+		return step()
 	}
 	m := mappedOf(b)
 	before, depth, at := uint64(0), 0, 0
@@ -237,7 +240,7 @@ func checkBefore(b *Bucket, key []byte) error {
 func CheckTree(b *Bucket) error {
 	root := b.root()
 	if root == 0 {
-		return nil
+		return step()
 	}
 	m := mappedOf(b)
 	left := m.pages
@@ -328,7 +331,7 @@ func (s *Steps) Check(b *Bucket, key []byte) error {
 	}
 	root := b.root()
 	if root == 0 {
-		return nil
+		return step()
 	}
 	m := mappedOf(b)
 	if s.until == nil || string(key) != string(s.until) {

@@ -13,11 +13,7 @@ import (
 func (tx *Tx) readAhead() {
 	tx.scanned = true
 	data := tx.b.DB().Info().Data
-	size := tx.b.Size()
-	if data == 0 || size <= 0 || int64(int(size)) != size {
-		return
-	}
 	// The address is the address of bbolt's mapping, which the collector does not move.
 	start := *(**byte)(unsafe.Pointer(&data))
-	_ = unix.Madvise(unsafe.Slice(start, int(size)), unix.MADV_NORMAL)
+	_ = unix.Madvise(unsafe.Slice(start, int(tx.b.Size())), unix.MADV_NORMAL)
 }

@@ -126,9 +126,12 @@ func (t *Store) Snapshot(ctx context.Context) (store.Snapshot, error) {
 			return err
 		}
 		for _, name := range names {
-			b, err := tx.extraBucket(name)
-			if err != nil || b == nil {
+			if !extra(name) {
 				continue
+			}
+			b, err := tx.bucket([]byte(name))
+			if err != nil {
+				return err
 			}
 			if err := s.addExtras([]string{name}, b); err != nil {
 				return err
@@ -139,15 +142,10 @@ func (t *Store) Snapshot(ctx context.Context) (store.Snapshot, error) {
 	return s.Snapshot, err
 }
 
-// extraBucket is Bucket for whatever Snapshot and Restore carry as it is.
-func (tx *Tx) extraBucket(name string) (*index.Bucket, error) {
-	if name == "" || store.Essential(store.Table(name)) || name == string(store.Checked) || name == string(store.Pieces) {
-		return nil, store.Invalidf("bucket %q is not free", name)
-	}
-	if !tx.Writable() {
-		return tx.bucket([]byte(name))
-	}
-	return index.CreateBucket(tx.b, tx.over, []byte(name))
+// extra reports whether Snapshot and Restore carry a bucket as it is.
+func extra(name string) bool {
+	t := store.Table(name)
+	return name != "" && !store.Essential(t) && t != store.Checked && t != store.Pieces
 }
 
 func (s *snapshot) addExtras(path []string, b *index.Bucket) error {

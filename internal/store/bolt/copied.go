@@ -123,7 +123,7 @@ func (c *copying) close() {
 }
 
 func (c *copying) begin() (err error) {
-	if c.tx, err = c.db.Begin(true); err != nil {
+	if c.tx, err = index.Begin(c.db, true); err != nil {
 		return err
 	}
 	c.size = 0
@@ -145,10 +145,7 @@ func (c *copying) next() (err error) {
 			return err
 		}
 	}
-	if info, err := os.Stat(c.db.Path()); err == nil && disk.MaxDatabaseBytes != 0 && info.Size() > disk.MaxDatabaseBytes {
-		return fmt.Errorf("%w: %d bytes", store.ErrTooLarge, info.Size())
-	}
-	return c.begin()
+	return errors.Join(disk.CheckSizeOf(c.db.Path()), c.begin())
 }
 
 func (c *copying) commit() error {
@@ -162,17 +159,10 @@ func (c *copying) commit() error {
 
 // open returns the bucket of the copy, in the present transaction.
 func (c *copying) open(path [][]byte) (*index.Bucket, error) {
-	b, err := c.tx.CreateBucketIfNotExists(path[0])
-	for _, name := range path[1:] {
-		if err != nil {
-			return nil, err
-		}
-		b, err = b.CreateBucketIfNotExists(name)
-	}
+	to, err := index.CreatePath(c.tx, path)
 	if err != nil {
 		return nil, err
 	}
-	to := index.Wrap(b)
 	to.SetFill(1) // keys come in order
 	return to, nil
 }

@@ -200,7 +200,10 @@ func rewritten(th *engine.Thread) (string, error) {
 		return "", err
 	}
 	report, err := fsck.Check(ctx, th)
-	return fmt.Sprint(got, pushed, report.Faults), err
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprint(got, pushed, report.Faults), nil
 }
 
 // answers returns those to most questions.

@@ -178,11 +178,11 @@ func createDatabase(path string, fill func(b *bbolt.Tx) error) (err error) {
 // createBuckets puts what every database has into an empty one.
 func createBuckets(b *bbolt.Tx) error {
 	for _, name := range store.FirstTables {
-		if _, err := b.CreateBucket([]byte(name)); err != nil {
+		if _, err := index.CreateBucket(b, nil, []byte(name)); err != nil {
 			return err
 		}
 	}
-	meta := b.Bucket(disk.BucketMeta)
+	meta := index.Wrap(b.Bucket(disk.BucketMeta))
 	if err := meta.Put(disk.KeyFormat, disk.EncodeFormat(disk.FormatVersion)); err != nil {
 		return err
 	}

@@ -300,7 +300,7 @@ func (db *database) nextBase(b *bbolt.Tx) (next disk.Base, err error) {
 // beginWrite begins a write transaction. One that is direct writes to events.db, and
 // folds the journal.
 func (t *Store) beginWrite(db *database, direct bool) (*Tx, error) {
-	b, err := db.Begin(false)
+	b, err := index.Begin(db.DB, false)
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +321,7 @@ func (t *Store) beginWrite(db *database, direct bool) (*Tx, error) {
 
 // beginFold begins a write transaction on events.db with the overlay folded.
 func (t *Store) beginFold(db *database) (*Tx, error) {
-	b, err := db.Begin(true)
+	b, err := index.Begin(db.DB, true)
 	if err != nil {
 		return nil, err
 	}
@@ -388,11 +388,8 @@ func (tx *Tx) journalled(db *database) error {
 
 // fold commits the overlay, with what the transaction has written to it, in events.db.
 func (tx *Tx) fold(db *database) error {
-	// The map of the file cannot grow while it is read.
-	if err := tx.b.Rollback(); err != nil {
-		return err
-	}
-	b, err := db.Begin(true)
+	_ = tx.b.Rollback() // or the map of the file could not grow: it is read until then
+	b, err := index.Begin(db.DB, true)
 	if err != nil {
 		return err
 	}

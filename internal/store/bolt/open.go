@@ -200,7 +200,7 @@ func (t *Store) view(db *database, fn func(tx *Tx) error) error {
 // viewOpen runs fn in a read transaction.
 func (t *Store) viewOpen(db *database, fn func(tx *Tx) error) error {
 	return Guard(func() error {
-		b, err := db.Begin(false)
+		b, err := index.Begin(db.DB, false)
 		if err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (t *Store) clearBeyondHead(db *database) error {
 }
 
 func (t *Store) clearSome(db *database) (more bool, err error) {
-	b, err := db.Begin(true)
+	b, err := index.Begin(db.DB, true)
 	if err != nil {
 		return false, err
 	}
@@ -342,7 +342,10 @@ func (tx *Tx) acrossHead() (key, cut []byte, err error) {
 		return nil, nil, err
 	}
 	k, v, err := index.Floor(events, events.Cursor(), disk.EventKey(tx.st.Head))
-	if k == nil || err != nil || mustID(k) > tx.st.Head {
+	if k == nil || err != nil {
+		return nil, nil, err
+	}
+	if first, err := disk.EventID(k); err != nil || first > tx.st.Head {
 		return nil, nil, err
 	}
 	g, err := disk.OpenUnchecked(k, v)

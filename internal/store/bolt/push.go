@@ -145,7 +145,7 @@ func (tx *Tx) Oldest() (int64, error) {
 	if first == nil {
 		return 0, nil
 	}
-	return mustID(first), nil
+	return disk.EventID(first)
 }
 
 // BeforeNewest implements store.Tx. It counts in the columns: to read the events themselves,
@@ -199,13 +199,4 @@ func (tx *Tx) BeforeNewest(n int64) (int64, error) {
 		n -= int64(count)
 	}
 	return 0, fmt.Errorf("%w: the columns have fewer events than are stored", store.ErrCorrupt)
-}
-
-// mustID is eventID, 0 for what is not an id.
-func mustID(key []byte) int64 {
-	id, err := disk.EventID(key)
-	if err != nil {
-		return 0
-	}
-	return id
 }

@@ -121,7 +121,7 @@ func missing(dir string) (dirs []string) {
 }
 
 func (r *Restore) begin() error {
-	b, err := r.db.Begin(true)
+	b, err := index.Begin(r.db, true)
 	if err != nil {
 		return err
 	}
@@ -161,12 +161,7 @@ func (r *Restore) commit() error {
 	if err = r.tx.b.Commit(); err != nil {
 		return err
 	}
-	if disk.MaxDatabaseBytes != 0 {
-		if info, err := os.Stat(r.tmp); err == nil && info.Size() > disk.MaxDatabaseBytes {
-			return fmt.Errorf("%w: %d bytes", store.ErrTooLarge, info.Size())
-		}
-	}
-	return nil
+	return disk.CheckSizeOf(r.tmp)
 }
 
 // Event stores an event as it is: its text need not be valid UTF-8 nor within
@@ -237,14 +232,14 @@ func (r *Restore) Extra(x store.Extra) error {
 	if len(x.Bucket) == 0 {
 		return store.Invalidf("an entry without a bucket")
 	}
-	b, err := r.tx.extraBucket(x.Bucket[0])
-	for _, name := range x.Bucket[min(1, len(x.Bucket)):] {
-		if err != nil {
-			return err
-		}
-		in, cerr := b.Stored().CreateBucketIfNotExists([]byte(name))
-		b, err = index.Wrap(in), cerr
+	if !extra(x.Bucket[0]) {
+		return store.Invalidf("bucket %q is not free", x.Bucket[0])
 	}
+	var path [][]byte
+	for _, name := range x.Bucket {
+		path = append(path, []byte(name))
+	}
+	b, err := index.CreatePath(r.tx.b, path)
 	if err != nil {
 		return err
 	}

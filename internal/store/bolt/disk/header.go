@@ -36,13 +36,18 @@ const MaxDatabaseBytes = (1 << 30) * (1 - math.MaxInt>>32&1)
 // Meta is what a meta page of bbolt says.
 type Meta struct {
 	PageSize, Root, Freelist, Pages, Txid uint64
+
+	magic uint32 // also of a page that is not a meta page
 }
 
 // readBoltMeta returns an error when the device cannot read the page, and not ok for what is
 // not a meta page.
 func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool, err error) {
 	var b [MetaBytes]byte
-	if _, err := r.ReadAt(b[:], off+PageHeaderBytes); err != nil {
+	order := binary.NativeEndian
+	_, err = r.ReadAt(b[:], off+PageHeaderBytes)
+	m.magic = order.Uint32(b[:])
+	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
@@ -50,12 +55,11 @@ func readBoltMeta(r io.ReaderAt, off int64) (m Meta, ok bool, err error) {
 	}
 	sum := fnv.New64a()
 	sum.Write(b[:BoltMetaSummed])
-	order := binary.NativeEndian
 	m = Meta{
-		PageSize: uint64(order.Uint32(b[8:])), Root: order.Uint64(b[16:]), Freelist: order.Uint64(b[32:]),
+		magic: m.magic, PageSize: uint64(order.Uint32(b[8:])), Root: order.Uint64(b[16:]), Freelist: order.Uint64(b[32:]),
 		Pages: order.Uint64(b[40:]), Txid: order.Uint64(b[48:]),
 	}
-	return m, order.Uint32(b[:]) == BoltMagic && order.Uint64(b[BoltMetaSummed:]) == sum.Sum64(), nil
+	return m, m.magic == BoltMagic && order.Uint64(b[BoltMetaSummed:]) == sum.Sum64(), nil
 }
 
 // CheckMagic reads no more than the first bytes of events.db. It needs no
@@ -120,8 +124,8 @@ func checkFreelist(f *os.File, metas *metaPair) error {
 // FreeBytes returns how large the free pages of a database are, 0 where that cannot be read.
 func FreeBytes(f *os.File) int64 {
 	metas := ReadMetas(f)
-	m, found := metas.newest()
-	if !found || checkFreelist(f, &metas) != nil || m.Freelist == math.MaxUint64 {
+	m, _ := metas.newest()
+	if metas.Fault() != nil || checkFreelist(f, &metas) != nil || m.Freelist == math.MaxUint64 {
 		return 0
 	}
 	var b [PageHeaderBytes + 8]byte
@@ -147,11 +151,10 @@ func ReadHeader(f *os.File) (metas metaPair, err error) {
 	metas = ReadMetas(f)
 	newest, found := metas.newest()
 	if !found {
-		var b [4]byte
-		if _, err := f.ReadAt(b[:], PageHeaderBytes); err != nil {
+		if err := errors.Join(metas.errs[:]...); err != nil { // it may be one
 			return metas, err
 		}
-		switch magic := binary.NativeEndian.Uint32(b[:]); {
+		switch magic := metas.Metas[0].magic; {
 		case bits.ReverseBytes32(magic) == BoltMagic:
 			return metas, store.ErrByteOrder
 		case magic == BoltMagic:
@@ -165,8 +168,23 @@ func ReadHeader(f *os.File) (metas metaPair, err error) {
 	if size := uint64(info.Size()); newest.Pages > size/newest.PageSize {
 		return metas, fmt.Errorf("%w: cut short, %d bytes of %d", store.ErrCorrupt, size, newest.Pages*newest.PageSize)
 	}
-	if MaxDatabaseBytes != 0 && info.Size() > MaxDatabaseBytes {
-		return metas, fmt.Errorf("%w: %d bytes", store.ErrTooLarge, info.Size())
+	return metas, checkSize(info.Size(), MaxDatabaseBytes)
+}
+
+// checkSize returns ErrTooLarge for a database of more than that many bytes, which may be 0
+// for no bound.
+func checkSize(bytes, most int64) error {
+	if most != 0 && bytes > most {
+		return fmt.Errorf("%w: %d bytes", store.ErrTooLarge, bytes)
 	}
-	return metas, nil
+	return nil
+}
+
+// CheckSizeOf returns ErrTooLarge for a database that has become too large for this system.
+func CheckSizeOf(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return checkSize(info.Size(), MaxDatabaseBytes)
 }

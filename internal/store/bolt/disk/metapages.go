@@ -37,7 +37,7 @@ func ReadMetas(r io.ReaderAt) (metas metaPair) {
 		return metas
 	}
 	for _, off := range [...]int64{PageBytes, 1 << 10, 2 << 10, 8 << 10, 16 << 10, 32 << 10, maxBoltPageSize} {
-		if metas.Metas[1], metas.ok[1], metas.errs[1] = readBoltMeta(r, off); metas.ok[1] {
+		if metas.Metas[1], metas.ok[1], metas.errs[1] = readBoltMeta(r, off); metas.ok[1] || metas.errs[1] != nil {
 			break
 		}
 	}

@@ -90,9 +90,6 @@ func Make(f *os.File) error {
 // File returns the open file.
 func (j *File) File() *os.File { return j.f }
 
-// Base returns the base of the records.
-func (j *File) Base() Base { return j.base }
-
 // Position identifies the last record: what is appended changes it.
 func (j *File) Position() (number, crc uint32) { return j.number, j.crc }
 

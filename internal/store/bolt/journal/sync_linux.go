@@ -7,18 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sync makes the data of f durable. The length of the file never changes.
-func syncData(f *os.File) (err error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if cerr := conn.Control(func(fd uintptr) {
-		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-			err = unix.Fdatasync(int(fd))
+// syncData makes the data of f durable. The length of the file never changes.
+func syncData(f *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
 		}
-	}); cerr != nil {
-		return cerr
 	}
-	return err
 }
