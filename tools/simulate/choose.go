@@ -47,14 +47,18 @@ func (s *schedule) choose(current *process) *call {
 		return first.held[0]
 	}
 	c := current.held[0]
-	if len(ready) == 1 || s.switches == 0 {
+	if s.switches == 0 || len(ready) == 1 {
 		return c
 	}
 	w := c.weight()
 	if !strings.HasPrefix(c.object, s.plan.focus) {
 		w /= 10
 	}
-	if w == 0 || s.random.Float64() >= s.plan.switching*w {
+	if w == 0 {
+		return c
+	}
+	random := s.drawAt("switch ", c)
+	if random.Float64() >= s.plan.switching*w {
 		return c
 	}
 	s.switches--
@@ -62,7 +66,8 @@ func (s *schedule) choose(current *process) *call {
 		current.priority -= 2
 	}
 	others := slices.DeleteFunc(ready, func(p *process) bool { return p == current })
-	return others[s.random.IntN(len(others))].held[0]
+	slices.SortFunc(others, func(a, b *process) int { return cmp.Compare(a.name, b.name) })
+	return others[random.IntN(len(others))].held[0]
 }
 
 // release lets a call continue, perhaps after something has gone wrong.
@@ -72,7 +77,8 @@ func (s *schedule) release(c *call) {
 	}
 	s.note(c)
 	c.p.held = slices.Delete(c.p.held, 0, 1)
+	c.p.made[c.text]++
 	c.p.lastStep = len(s.trace)
-	s.trace = append(s.trace, c.String())
+	s.trace = append(s.trace, c.text)
 	s.send(answer{id: c.id, flags: keepCall})
 }

@@ -3,11 +3,10 @@
 package main
 
 import (
-	"debug/elf"
-	"encoding/binary"
+	"cmp"
+	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -29,13 +28,13 @@ type write struct {
 }
 
 // planFault chooses the fault of the schedule, if there is one.
-func (s *schedule) planFault(sc *scenario) {
+func (s *schedule) planFault(sc *scenario, random *rand.Rand) {
 	s.plan.victim, s.plan.fault = sc.victim, sc.fault
 	if s.plan.fault == "" {
-		s.plan.fault = []string{"", "", "", faultKill, faultKill, faultCall, faultPower, faultClock}[s.random.IntN(8)]
+		s.plan.fault = []string{"", "", "", faultKill, faultKill, faultCall, faultPower, faultClock}[random.IntN(8)]
 	}
-	s.plan.chance = []float64{0.05, 0.02, 0.01}[s.random.IntN(3)]
-	s.jump = []time.Duration{-1, 1}[s.random.IntN(2)] * []time.Duration{time.Second, time.Hour, 400 * 24 * time.Hour}[s.random.IntN(3)]
+	s.plan.chance = []float64{0.05, 0.02, 0.01}[random.IntN(3)]
+	s.jump = []time.Duration{-1, 1}[random.IntN(2)] * []time.Duration{time.Second, time.Hour, 400 * 24 * time.Hour}[random.IntN(3)]
 }
 
 // goesWrong lets the fault happen before a call, perhaps, and reports whether the call is gone.
@@ -54,23 +53,24 @@ func (s *schedule) goesWrong(c *call) bool {
 		}
 		chance *= 3
 	}
-	if s.random.Float64() >= chance {
+	random := s.drawAt("fault ", c)
+	if random.Float64() >= chance {
 		return false
 	}
 	switch s.plan.fault {
 	case faultKill:
-		return s.kill() == c.p
+		return s.kill(random) == c.p
 	case faultCall:
-		return s.fail(c)
+		return s.fail(c, random)
 	case faultPower:
-		return s.losePower()
+		return s.losePower(random)
 	}
-	s.plan.fault, s.ahead = "", s.jump
+	s.plan.fault, s.clock.ahead = "", s.jump
 	s.trace = append(s.trace, "CLOCK "+s.jump.String())
 	return false
 }
 
-func (s *schedule) kill() *process {
+func (s *schedule) kill(random *rand.Rand) *process {
 	var list []*process
 	for _, p := range s.processes {
 		if p.product && !p.ended && p.calls > 0 && strings.HasPrefix(p.name, s.plan.victim) {
@@ -80,7 +80,8 @@ func (s *schedule) kill() *process {
 	if len(list) == 0 {
 		return nil
 	}
-	p := list[s.random.IntN(len(list))]
+	slices.SortFunc(list, func(a, b *process) int { return cmp.Compare(a.name, b.name) })
+	p := list[random.IntN(len(list))]
 	s.faults, s.plan.fault = 1, ""
 	s.trace = append(s.trace, "KILL "+p.name)
 	p.hurt, p.held = true, nil
@@ -93,8 +94,8 @@ func (c *call) canFail() bool {
 }
 
 // fail answers a call with an error.
-func (s *schedule) fail(c *call) bool {
-	errno := []syscall.Errno{syscall.EIO, syscall.ENOSPC}[s.random.IntN(2)]
+func (s *schedule) fail(c *call, random *rand.Rand) bool {
+	errno := []syscall.Errno{syscall.EIO, syscall.ENOSPC}[random.IntN(2)]
 	s.faults, s.plan.fault = 1, ""
 	s.trace = append(s.trace, "FAIL "+c.String())
 	c.p.hurt, c.p.held = true, slices.Delete(c.p.held, 0, 1)
@@ -104,7 +105,7 @@ func (s *schedule) fail(c *call) bool {
 
 // losePower ends every program. Each write that was not synced is lost or not, as a disk
 // may reorder them; the mark of what is synced belongs to the boot.
-func (s *schedule) losePower() bool {
+func (s *schedule) losePower(random *rand.Rand) bool {
 	s.faults, s.plan.fault = 1, ""
 	s.trace = append(s.trace, "POWER LOSS")
 	s.reap()
@@ -116,7 +117,7 @@ func (s *schedule) losePower() bool {
 	killChildren()
 	clear(s.born)
 	for _, w := range slices.Backward(s.unsynced) {
-		if s.random.IntN(2) == 0 {
+		if random.IntN(2) == 0 {
 			continue
 		}
 		if f, err := os.OpenFile(s.dir+"/t/"+w.object, os.O_RDWR, 0); err == nil {
@@ -144,39 +145,4 @@ func (s *schedule) note(c *call) {
 	case "fsync", "fdatasync", "renameat":
 		s.unsynced = slices.DeleteFunc(s.unsynced, func(w write) bool { return w.object == c.object })
 	}
-}
-
-// clockSymbol is where the Go runtime keeps the address of the function that reads the clock
-// without a system call.
-const clockSymbol = "runtime.vdsoClockgettimeSym"
-
-// askKernel makes a program that has just begun read the clock by system calls.
-func (s *schedule) askKernel(tid int) {
-	path, _ := os.Readlink("/proc/" + strconv.Itoa(tid) + "/exe")
-	at, ok := s.clocks[path]
-	if !ok {
-		if f, err := elf.Open(path); err == nil {
-			symbols, _ := f.Symbols()
-			f.Close()
-			for _, symbol := range symbols {
-				if symbol.Name == clockSymbol {
-					at = symbol.Value
-				}
-			}
-		}
-		s.clocks[path] = at
-	}
-	if at != 0 {
-		writeMemory(tid, at, make([]byte, 8))
-	}
-}
-
-// answerTime answers a program that reads the clock, which has jumped.
-func (s *schedule) answerTime(n *notification) {
-	now := time.Now().Add(s.ahead)
-	var b [16]byte
-	binary.NativeEndian.PutUint64(b[:], uint64(now.Unix()))
-	binary.NativeEndian.PutUint64(b[8:], uint64(now.Nanosecond()))
-	writeMemory(int(n.tid), n.args[1], b[:])
-	s.send(answer{id: n.id})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +32,8 @@ func guard(args []string, stdout, stderr io.Writer) int {
 	cmd.Env = append(os.Environ(), guardVariable+"=1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.ExtraFiles = []*os.File{os.NewFile(jobsFile, "jobs"), os.NewFile(tallyFile, "tally")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
 	if err := cmd.Start(); err != nil {
 		return 3
 	}

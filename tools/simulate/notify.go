@@ -82,6 +82,11 @@ func newLauncher(cpu int) (*launcher, error) {
 		l.tid = unix.Gettid()
 		err := pin(cpu)
 		if err == nil {
+			// Timers of the programs may be late: the Go runtime looks at its threads every 20 µs,
+			// and each look takes two switches, an interrupt and a question for the clock.
+			err = unix.Prctl(unix.PR_SET_TIMERSLACK, 500_000, 0, 0, 0)
+		}
+		if err == nil {
 			l.listener, err = installFilter()
 		}
 		ready <- err
@@ -102,8 +107,7 @@ func newLauncher(cpu int) (*launcher, error) {
 	if err := pin(cpu); err != nil {
 		return nil, err
 	}
-	// The waits of the scheduler end in time. Timers of the programs may be late: the Go runtime looks at
-	// its threads every 20 µs, and each look takes two switches and an interrupt.
+	// The waits of the scheduler end in time.
 	return l, unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 }
 
@@ -124,12 +128,12 @@ func installFilter() (int, error) {
 		return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, K: k, Jt: uint8(yes), Jf: uint8(no)}
 	}
 	// The number. A new thread is let through, and so are a process that its parent waits for, a
-	// file that is opened for reading, and a clock that does not jump.
+	// file that is opened for reading, and a clock of the processor or of the machine.
 	filter := []unix.SockFilter{
 		load(0), jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 2),
 		load(16), jump(unix.BPF_JSET, unix.CLONE_THREAD|unix.CLONE_VFORK, len(held)+6, len(held)+7),
 		jump(unix.BPF_JEQ, unix.SYS_CLOCK_GETTIME, 0, 2),
-		load(16), jump(unix.BPF_JEQ, unix.CLOCK_REALTIME, len(held)+4, len(held)+3),
+		load(16), jump(unix.BPF_JSET, ^uint32(unix.CLOCK_REALTIME|unix.CLOCK_MONOTONIC), len(held)+3, len(held)+4),
 		jump(unix.BPF_JEQ, unix.SYS_OPENAT, 0, 2),
 		load(32), jump(unix.BPF_JSET, unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT, len(held)+1, len(held)),
 	}
@@ -209,12 +213,12 @@ func writeMemory(tid int, addr uint64, p []byte) {
 
 // fixRandom makes the bytes the same in each run that the kernel has put on the stack for seeds.
 // Each program has others: the names of its files are made of them.
-func fixRandom(tid, program int) {
+func fixRandom(tid int, program string) {
 	const atRandom = 25
 	aux, _ := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/auxv")
 	for ; len(aux) >= 16; aux = aux[16:] {
 		if binary.NativeEndian.Uint64(aux) == atRandom {
-			writeMemory(tid, binary.NativeEndian.Uint64(aux[8:]), fmt.Appendf(nil, "program %8d", program))
+			writeMemory(tid, binary.NativeEndian.Uint64(aux[8:]), fmt.Appendf(nil, "%-16.16s", program))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -70,6 +71,7 @@ func startParts(o options, list iter.Seq[job], stdout, stderr io.Writer) (sum ta
 	args := []string{"-work", o.work, "-programs", o.program, "-scenario", o.scenario, "-repeat", strconv.Itoa(o.repeat),
 		"-bug", o.bug, "-minutes", strconv.FormatFloat(o.minutes, 'g', -1, 64), "-count", strconv.Itoa(o.count),
 		"-trace=" + strconv.FormatBool(o.trace), "-faults=" + strconv.FormatBool(o.faults)}
+	runtime.LockOSThread() // parts end with their thread
 	parts := make([]part, n)
 	for i := range parts {
 		if err := parts[i].start(i, args, read, stderr); err != nil {
@@ -77,6 +79,17 @@ func startParts(o options, list iter.Seq[job], stdout, stderr io.Writer) (sum ta
 		}
 	}
 	read.Close()
+	end := func() {
+		for i := range parts {
+			_ = parts[i].cmd.Process.Signal(syscall.SIGTERM)
+		}
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-signals
+		end()
+	}()
 	go func() {
 		defer write.Close()
 		for j := range list {
@@ -95,9 +108,7 @@ func startParts(o options, list iter.Seq[job], stdout, stderr io.Writer) (sum ta
 			defer mu.Unlock()
 			if p.cmd.ProcessState.ExitCode() != 0 && code == 0 {
 				_, _ = io.Copy(stdout, &p.output)
-				for j := range parts {
-					_ = parts[j].cmd.Process.Signal(syscall.SIGTERM)
-				}
+				end()
 			}
 			code = max(code, p.cmd.ProcessState.ExitCode())
 			var done tally
@@ -124,6 +135,7 @@ func (p *part) start(number int, args []string, jobs *os.File, stderr io.Writer)
 	p.cmd.Env = append(os.Environ(), partVariable+"="+strconv.Itoa(number))
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, stderr
 	p.cmd.ExtraFiles = []*os.File{jobs, write}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	return p.cmd.Start()
 }
 

@@ -28,10 +28,6 @@ type thread struct {
 	own bool // it waits for another thread of its process, without a time limit
 }
 
-// processTime is how long a process has computed, and its second thread of that: in Go, the
-// monitor, which looks at the others all the time.
-type processTime struct{ all, monitor time.Duration }
-
 // rest reports whether every thread of every program sleeps or is held. The process that has
 // continued last is looked at first. A process that has not computed since the last look can only
 // have been woken from outside, so that most of its threads need no second look.
@@ -65,7 +61,7 @@ func (p *process) runs() bool {
 	if len(p.threads) > 0 && now == p.rested {
 		return p.anyRuns(false)
 	}
-	p.rested = processTime{}
+	p.rested = 0
 	var dir unix.Stat_t
 	if p.tasks == nil || unix.Fstat(int(p.tasks.Fd()), &dir) != nil || int(dir.Nlink) != 2+len(p.threads) {
 		if !p.list() {
@@ -105,17 +101,19 @@ func (p *process) anyRuns(all bool) bool {
 		case err != nil || !waits[nr]: // err: "running"
 			return true
 		}
-		t.own = nr == unix.SYS_FUTEX && isZero(rest, 3)
+		if nr != unix.SYS_FUTEX {
+			continue
+		}
+		// The third argument is the value to wait for, the fourth one the time.
+		switch args := bytes.SplitN(rest, []byte(" "), 5); {
+		case len(args) < 5:
+		case string(args[2]) == "0xffffffff":
+			return true // a lock of the Go runtime, which its monitor may have
+		default:
+			t.own = string(args[3]) == "0x0"
+		}
 	}
 	return false
-}
-
-// isZero reports whether the argument at this index of a call is zero.
-func isZero(args []byte, index int) bool {
-	for range index {
-		_, args, _ = bytes.Cut(args, []byte(" "))
-	}
-	return bytes.HasPrefix(args, []byte("0x0 "))
 }
 
 func (p *process) holds(tid int) bool {
@@ -186,20 +184,22 @@ func (p *process) forget() {
 		unix.Close(p.monitor)
 	}
 	p.tasks.Close()
-	p.threads, p.tasks, p.monitor, p.rested = nil, nil, 0, processTime{}
+	p.threads, p.tasks, p.monitor, p.rested = nil, nil, 0, 0
 }
 
-// time reads the clock that clock_getcpuclockid names, and schedstat of the second thread.
-func (p *process) time() (t processTime) {
+// time returns how long a process has computed, by the clock that clock_getcpuclockid names.
+// Without its second thread, by schedstat: in Go, the monitor, which looks at the others all the
+// time.
+func (p *process) time() time.Duration {
+	var clock unix.Timespec
+	_ = unix.ClockGettime(int32(^p.pid<<3|2), &clock)
+	t := time.Duration(clock.Nano())
 	if p.product && p.monitor > 0 {
 		var b [64]byte
 		n, _ := unix.Pread(p.monitor, b[:], 0)
 		text, _, _ := bytes.Cut(b[:max(n, 0)], []byte(" "))
 		nanoseconds, _ := strconv.Atoi(string(text))
-		t.monitor = time.Duration(nanoseconds)
+		t -= time.Duration(nanoseconds)
 	}
-	var clock unix.Timespec
-	_ = unix.ClockGettime(int32(^p.pid<<3|2), &clock)
-	t.all = time.Duration(clock.Nano())
 	return t
 }

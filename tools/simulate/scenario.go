@@ -62,7 +62,7 @@ type bench struct {
 }
 
 func (b *bench) environment() []string {
-	return []string{"PATH=" + b.programs + ":/usr/bin:/bin", "HOME=" + b.work, "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=2", "GOTRACEBACK=none"}
+	return []string{"PATH=" + b.programs + ":/usr/bin:/bin", "HOME=" + b.work, "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=4", "GOTRACEBACK=none"}
 }
 
 // prepare makes the template of a scenario.

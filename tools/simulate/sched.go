@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -25,11 +26,10 @@ type call struct {
 	object string // the file, below the directory of the schedule; "" for others
 	how    string // of a flock: EX, SH, UN
 	since  int    // the step before which it was held
+	text   string // as a trace has it
 }
 
-func (c *call) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%-10s %s %s %s", c.p.name, c.name, c.object, c.how))
-}
+func (c *call) String() string { return c.text }
 
 // process is a program of the schedule. The one with the highest priority goes first.
 type process struct {
@@ -38,7 +38,8 @@ type process struct {
 	product  bool   // not a shell or what it runs
 	root     bool   // started by the scenario
 	held     []*call
-	calls    int // on files of the thread, until now
+	calls    int            // on files of the thread, until now
+	made     map[string]int // of them, how many have this text
 	priority float64
 	hurt     bool // killed, or a call of it has failed
 	server   bool // ended by the scenario
@@ -48,9 +49,9 @@ type process struct {
 	ended    bool
 	gone     bool // no thread of it is left
 	threads  []thread
-	tasks    *os.File    // the directory of threads
-	monitor  int         // schedstat of the second thread
-	rested   processTime // when all threads were last seen at rest
+	tasks    *os.File      // the directory of threads
+	monitor  int           // schedstat of the second thread
+	rested   time.Duration // computed when all threads were last seen at rest
 }
 
 // Limits of a schedule that does not come to rest.
@@ -65,9 +66,9 @@ const (
 // schedule runs programs in one order.
 type schedule struct {
 	*launcher
-	random *rand.Rand
-	dir    string
-	plan   plan
+	seed uint64
+	dir  string
+	plan plan
 
 	byThread  map[uint32]*process
 	processes []*process
@@ -76,14 +77,13 @@ type schedule struct {
 	born      map[int]int // by parent: processes that were made and have made no call
 	trace     []string
 	faults    int // done
-	programs  int // that have begun
 	unsynced  []write
-	ahead     time.Duration // of the clock of the programs
-	jump      time.Duration // of the fault
-	idle      func() bool   // nothing is left for a server to do
+	clock     clock
+	monitors  []notification // questions for the time that are not answered yet
+	jump      time.Duration  // of the fault
+	idle      func() bool    // nothing is left for a server to do
 	windows   []window
 	lastCall  time.Time
-	begun     time.Time
 	isSlow    bool // judged as after a crash
 }
 
@@ -99,17 +99,31 @@ type plan struct {
 }
 
 func newSchedule(l *launcher, dir string, seed uint64, faults bool, sc *scenario) *schedule {
-	s := &schedule{begun: time.Now(), launcher: l, dir: dir, windows: slices.Clone(sc.windows), random: rand.New(rand.NewPCG(seed, 35)), byThread: map[uint32]*process{}, ordinals: map[string]int{}, born: map[int]int{}}
+	s := &schedule{clock: newClock(), launcher: l, dir: dir, windows: slices.Clone(sc.windows), seed: seed, byThread: map[uint32]*process{}, ordinals: map[string]int{}, born: map[int]int{}}
+	random := s.draw("plan")
 	s.plan = plan{
-		switches:  1 + s.random.IntN(5),
-		switching: []float64{0.5, 0.2, 0.1, 0.04, 0.02}[s.random.IntN(5)],
-		focus:     []string{"", "run/", "events."}[s.random.IntN(3)],
-		back:      s.random.IntN(4) > 0,
+		switches:  1 + random.IntN(5),
+		switching: []float64{0.5, 0.2, 0.1, 0.04, 0.02}[random.IntN(5)],
+		focus:     []string{"", "run/", "events."}[random.IntN(3)],
+		back:      random.IntN(4) > 0,
 	}
 	if s.switches = s.plan.switches; faults {
-		s.planFault(sc)
+		s.planFault(sc, random)
 	}
 	return s
+}
+
+// draw returns random numbers for one question. They depend on the seed and the question alone:
+// a program that looks once more while it waits changes no choice at another call.
+func (s *schedule) draw(question string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(question))
+	return rand.New(rand.NewPCG(s.seed, h.Sum64()))
+}
+
+// drawAt is draw for a question about a call.
+func (s *schedule) drawAt(question string, c *call) *rand.Rand {
+	return s.draw(question + c.text + strconv.Itoa(c.p.made[c.text]))
 }
 
 // start starts a program of the scenario.
@@ -126,7 +140,7 @@ func (s *schedule) start(name string, args ...string) error {
 				s.setName(p, name)
 			}
 			p.server = name == "serve"
-			if p.root, p.product = true, true; s.random.IntN(3) == 0 {
+			if p.root, p.product = true, true; s.draw("late "+p.name).IntN(3) == 0 {
 				p.priority -= 4 // it comes when all others are done, or after a switch
 			}
 			return nil
@@ -138,7 +152,8 @@ func (s *schedule) start(name string, args ...string) error {
 
 func (s *schedule) setName(p *process, name string) {
 	s.ordinals[name]++
-	p.name, p.priority = fmt.Sprintf("%s.%d", name, s.ordinals[name]), s.random.Float64()
+	p.name = fmt.Sprintf("%s.%d", name, s.ordinals[name])
+	p.priority = s.draw("priority " + p.name).Float64()
 }
 
 // stuckError is a schedule in which nothing happens any more, and that has not ended.
@@ -150,7 +165,7 @@ func (e stuckError) Error() string { return e.why }
 func (s *schedule) run() error {
 	s.lastCall = time.Now()
 	defer func() {
-		s.isSlow = time.Since(s.begun) > slow
+		s.isSlow = s.passed() > slow
 		for _, p := range s.processes { // not all are children of this process
 			p.forget()
 		}
@@ -166,13 +181,16 @@ func (s *schedule) run() error {
 			}
 			if s.take(wait) {
 				wait = pause
+				continue
 			}
 			wait = min(wait*3/2, longPause)
+			s.answerMonitors()
 			continue
 		}
 		wait = pause
 		c := s.choose(current)
 		if c == nil {
+			s.clock.sleep()
 			if !s.reap() {
 				return nil
 			}
@@ -180,9 +198,11 @@ func (s *schedule) run() error {
 			if time.Since(s.lastCall) > restTime {
 				return stuckError{"programs wait, and nothing wakes them"}
 			}
+			s.answerMonitors()
 			s.take(time.Millisecond)
 			continue
 		}
+		s.clock.wake()
 		s.lastCall = time.Now()
 		current = c.p
 		s.release(c)
@@ -205,17 +225,20 @@ func (s *schedule) take(wait time.Duration) bool {
 		s.born[s.processOf(n.tid).pid]++
 		own = false
 	case "getaffinity": // before the Go runtime seeds the orders of its maps, of select and of its run queues
-		s.programs++
-		if fixRandom(tid, s.programs); s.plan.fault == faultClock || s.ahead != 0 {
-			s.askKernel(tid)
+		p := s.processOf(n.tid)
+		if p.name == "" {
+			s.nameOf(p)
 		}
+		fixRandom(tid, p.name)
+		s.askKernel(tid)
 		own = false
 	case "gettime":
-		if s.ahead != 0 {
+		if s.isMonitor(n.tid) {
+			s.monitors = append(s.monitors, n)
+		} else {
 			s.answerTime(&n)
-			return true
 		}
-		own = false
+		return true
 	case "execve":
 		s.processOf(n.tid).forget()
 		own = false
@@ -247,11 +270,11 @@ func (s *schedule) take(wait time.Duration) bool {
 		s.nameOf(c.p)
 	}
 	c.p.calls++
-	c.since = len(s.trace)
+	c.since, c.text = len(s.trace), strings.TrimSpace(fmt.Sprintf("%-10s %s %s %s", c.p.name, c.name, c.object, c.how))
 	c.p.held = append(c.p.held, c)
 	if len(c.p.held) > 1 { // in an order that does not depend on which thread was faster
 		slices.SortStableFunc(c.p.held, func(a, b *call) int {
-			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.String(), b.String()))
+			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.text, b.text))
 		})
 	}
 	return true
@@ -284,7 +307,7 @@ func (s *schedule) processOf(tid uint32) *process {
 	pid := uint32(cmp.Or(number("Tgid"), int(tid)))
 	p := s.byThread[pid]
 	if p == nil {
-		p = &process{pid: int(pid)}
+		p = &process{pid: int(pid), made: map[string]int{}}
 		s.processes = append(s.processes, p)
 		s.byThread[pid] = p
 		parent := number("PPid")
