@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"go.etcd.io/bbolt"
 
+	"thread/index"
 	"thread/internal/store"
+	"thread/internal/store/bolt/disk"
+	"thread/jsonlog"
 	"thread/lock"
 )
 
@@ -18,25 +22,6 @@ import (
 // needs space for both.
 func (t *Store) Compact(ctx context.Context) (store.Compaction, error) {
 	return t.rewrite(ctx, nil)
-}
-
-// CopyOptions say where a copy goes, and what it may continue from.
-type CopyOptions struct {
-	To string // a new file, which no other process writes; neither that name with ".new" behind it
-	// Base is the file of an earlier copy, "" for none, and Since what CopyTo returned for
-	// it. Where the database is still that file, only what came since is read from it, but
-	// for records, of which those that differ are written.
-	Base  string
-	Since Moment
-	// Identity names a file as no other one was ever named, "" where it cannot.
-	Identity func(f *os.File) (string, error)
-}
-
-// Moment is when a copy was made, by the transactions of the database and of the copy.
-type Moment struct {
-	File   string `json:"file"`
-	Source int    `json:"source"`
-	Copy   int    `json:"copy"`
 }
 
 // CopyTo writes the database, as it is at one moment, into a new file, in slices as
@@ -63,19 +48,6 @@ func (t *Store) CopyTo(ctx context.Context, o CopyOptions) (m Moment, more int64
 func (t *Store) Prune(ctx context.Context, d store.Dropping) (store.Compaction, error) {
 	return t.rewrite(ctx, &d)
 }
-
-// CompactName is the copy while it is being written, under an exclusive lock of its
-// own. A crash leaves it behind; the next one takes it over.
-const CompactName = DatabaseName + ".compact"
-
-const (
-	// A copy starts over when the database was replaced, that many times.
-	copyTries = 5
-	// That many ids at most are left to the last step, unless writers have been faster
-	// for that many rounds.
-	longTail   = 256
-	copyRounds = 8
-)
 
 // rewrite copies the database, without some events, and puts the copy in its place.
 // Where there is nothing to drop, nothing is done; d is nil to copy all.
@@ -118,6 +90,39 @@ func (c *copying) rewrite() (r store.Compaction, err error) {
 			return r, err
 		}
 	}
+}
+
+// round copies what there is up to the present head, and makes it durable: the last
+// step has little to sync then.
+func (c *copying) round() error {
+	c.locked = false
+	if err := c.upToHead(); err != nil {
+		return err
+	}
+	c.record = recordsAt{}
+	if err := c.run(c.records); err != nil {
+		return err
+	}
+	return Guard(c.next)
+}
+
+// slice runs fn in a short read transaction. Where there are very many slices,
+// because writers wait all the time, they get longer: or the database could grow
+// faster than it is copied.
+func (c *copying) slice(fn func() error) error {
+	db, err := c.openSource(lock.Shared)
+	if err != nil {
+		return err
+	}
+	return c.t.view(db, func(tx *Tx) error {
+		tx.ctx = c.ctx
+		c.from = tx
+		c.slices++
+		now := time.Now()
+		c.each = min(WriterCheckTime*time.Duration(1+c.slices/256), SliceTime)
+		c.until, c.check = now.Add(SliceTime), now.Add(c.each)
+		return fn()
+	})
 }
 
 // errLongTail says that there is too much left to hold everybody up.
@@ -190,4 +195,80 @@ func (c *copying) finish(r *store.Compaction, last bool) error {
 	c.durable = err == nil
 	c.published = c.durable || errors.Is(err, store.ErrUnknownOutcome)
 	return err
+}
+
+// rest completes the copy, which is not durable yet, under the exclusive lock.
+func (c *copying) rest() error {
+	if err := c.upToHead(); err != nil {
+		return err
+	}
+	if err := c.changeable(); err != nil {
+		return err
+	}
+	last, err := c.from.dict().Last()
+	if err != nil {
+		return err
+	}
+	if err = c.dict.SetLast(last); err != nil {
+		return err
+	}
+	// The ids given, the count of events ever stored and what is known of
+	// events.jsonl stay.
+	c.st = c.from.st
+	if c.through > 0 {
+		c.st.Stored, c.st.Tail = c.kept, c.kept-c.blocks
+	}
+	if c.dropping != nil && c.dropping.Rotate && c.st.Log.Size > max(minRotated, c.tx.Size()/8) {
+		c.st.Log.Lines = max(c.st.Log.Lines, jsonlog.MaxLines+1) // full: the next push rotates it, as ever
+	}
+	meta := index.Wrap(c.tx.Bucket(disk.BucketMeta))
+	if c.to != "" {
+		if err := c.startLines(meta); err != nil {
+			return err
+		}
+	}
+	err = errors.Join(meta.Put(disk.KeyFormat, disk.EncodeFormat(disk.FormatVersion)), meta.Put(disk.KeyState, c.st.Encode()))
+	base, berr := baseOf(c.from.b)
+	err = errors.Join(err, berr, meta.Put(disk.KeyJournal, newBase(base.Epoch+1, false).Encode()))
+	c.moment.Copy = c.tx.ID()
+	if err != nil {
+		return err
+	}
+	return c.commit()
+}
+
+func (c *copying) upToHead() error {
+	// Events first: they say which series are kept, and which blocks are full.
+	for _, s := range []step{c.begun, c.events, c.lateSeries, c.newSeries, c.seriesKeys, c.columns} {
+		if err := c.run(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run repeats a step until nothing is left. What is full is written to the copy
+// between two slices.
+func (c *copying) run(s step) error {
+	for more := true; more; {
+		once := func() (err error) {
+			if err = c.from.ended(); err == nil {
+				more, err = s()
+			}
+			return err
+		}
+		var err error
+		if c.locked {
+			err = once()
+		} else {
+			err = c.slice(once)
+		}
+		if err == nil && c.size >= maxGroupBytes/4 {
+			err = Guard(c.next)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,36 +2,13 @@ package bolt
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 )
-
-// putPieces stores a large content and returns its checksum. bbolt keeps the
-// content until the commit.
-func putPieces(b *index.Bucket, id int64, content string) (sum uint32, err error) {
-	rest := unsafe.Slice(unsafe.StringData(content), len(content))
-	keys := make([]byte, 0, (len(rest)+disk.PieceBytes-1)/disk.PieceBytes*disk.PieceKeyBytes)
-	for n := uint32(0); len(rest) > 0; n++ {
-		piece := rest[:min(len(rest), disk.PieceBytes)]
-		rest = rest[len(piece):]
-		start := len(keys)
-		keys = binary.BigEndian.AppendUint64(keys, uint64(id))
-		keys = binary.BigEndian.AppendUint32(keys, n)
-		crc := index.Sum(keys[start:], piece)
-		keys = binary.BigEndian.AppendUint32(keys, crc)
-		sum = disk.NextSum(sum, crc)
-		if err := b.Put(keys[start:len(keys):len(keys)], piece); err != nil {
-			return 0, err
-		}
-	}
-	return sum, nil
-}
 
 // eachPiece calls fn for the pieces of event id, which has some. Unless all are
 // there and fit, it returns an error in the end.
@@ -140,6 +117,75 @@ func (t *Store) Snapshot(ctx context.Context) (store.Snapshot, error) {
 		return nil
 	})
 	return s.Snapshot, err
+}
+
+// Oldest implements store.Tx.
+func (tx *Tx) Oldest() (int64, error) {
+	events, err := tx.eventBucket()
+	if err != nil {
+		return 0, err
+	}
+	if err := index.CheckPath(events, nil); err != nil {
+		return 0, err
+	}
+	first, _ := events.Cursor().First()
+	if first == nil {
+		return 0, nil
+	}
+	return disk.EventID(first)
+}
+
+// BeforeNewest implements store.Tx. It counts in the columns: to read the events themselves,
+// which lie far apart, made pushes wait for seconds where a million of them were to stay.
+func (tx *Tx) BeforeNewest(n int64) (int64, error) {
+	if n >= tx.st.Stored {
+		return 0, nil
+	}
+	if err := tx.groups.flush(); err != nil {
+		return 0, err
+	}
+	columns, err := tx.columnBucket()
+	if err != nil {
+		return 0, err
+	}
+	last, _, err := index.LastBlock(columns)
+	if err != nil {
+		return 0, err
+	}
+	var tail []int64 // behind the blocks
+	next := tx.eventCursor()
+	for err = next.from(last.Last + 1); err == nil; {
+		var more bool
+		if more, err = next.next(); !more || next.g.ID > tx.st.Head {
+			break
+		}
+		if next.g.ID > last.Last { // a group may begin before it
+			tail = append(tail, next.g.ID)
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if n < int64(len(tail)) {
+		return tail[len(tail)-1-int(n)], nil
+	}
+	n -= int64(len(tail))
+	if err := index.CheckTree(columns); err != nil {
+		return 0, err
+	}
+	c := columns.Cursor()
+	for k, v := c.Last(); k != nil; k, v = c.Prev() {
+		b, err := index.DecodeBlock(k, v)
+		if err != nil {
+			return 0, err
+		}
+		count := min(b.Count, max(0, b.After(tx.st.Head))) // the rest is of a batch that did not end
+		if n < int64(count) {
+			return b.ID(count - 1 - int(n)), nil
+		}
+		n -= int64(count)
+	}
+	return 0, fmt.Errorf("%w: the columns have fewer events than are stored", store.ErrCorrupt)
 }
 
 // extra reports whether Snapshot and Restore carry a bucket as it is.

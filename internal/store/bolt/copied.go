@@ -60,6 +60,15 @@ func (c *copying) create() error {
 	return c.begin()
 }
 
+const (
+	// A copy starts over when the database was replaced, that many times.
+	copyTries = 5
+	// That many ids at most are left to the last step, unless writers have been faster
+	// for that many rounds.
+	longTail   = 256
+	copyRounds = 8
+)
+
 // openCopy opens and locks an empty file.
 func (c *copying) openCopy() error {
 	ctx, cancel := c.t.limit(c.ctx)
@@ -122,51 +131,6 @@ func (c *copying) close() {
 	c.db.Close()
 }
 
-func (c *copying) begin() (err error) {
-	if c.tx, err = index.Begin(c.db, true); err != nil {
-		return err
-	}
-	c.size = 0
-	c.dict = dictionary(c.tx, nil, index.Wrap(c.tx.Bucket(disk.BucketMeta)))
-	c.groups.pieces = func() (*index.Bucket, error) { return c.open([][]byte{disk.BucketPieces}) }
-	c.groups.events, err = c.open([][]byte{disk.BucketEvents})
-	return err
-}
-
-// next commits the present transaction and begins another, so that a large
-// database needs little memory.
-func (c *copying) next() (err error) {
-	if err := c.commit(); err != nil {
-		return err
-	}
-	if !c.locked {
-		// Little by little: pushes sync to the same disk, and would wait for a long sync.
-		if err := c.db.Sync(); err != nil {
-			return err
-		}
-	}
-	return errors.Join(disk.CheckSizeOf(c.db.Path()), c.begin())
-}
-
-func (c *copying) commit() error {
-	if err := c.groups.flush(); err != nil {
-		return err
-	}
-	err := c.tx.Commit()
-	c.tx = nil // after a panic in bbolt it is still to be rolled back
-	return err
-}
-
-// open returns the bucket of the copy, in the present transaction.
-func (c *copying) open(path [][]byte) (*index.Bucket, error) {
-	to, err := index.CreatePath(c.tx, path)
-	if err != nil {
-		return nil, err
-	}
-	to.SetFill(1) // keys come in order
-	return to, nil
-}
-
 // startLines says of a copy elsewhere, which has no events*.jsonl, that the next push
 // writes the lines of its newest events: as many as there were in the newest file, or as
 // an import writes. Those before it have none.
@@ -190,46 +154,6 @@ func (c *copying) startLines(meta *index.Bucket) error {
 
 // minRotated is the least size of an events.jsonl that is rotated for its size.
 const minRotated = 1 << 20
-
-// rest completes the copy, which is not durable yet, under the exclusive lock.
-func (c *copying) rest() error {
-	if err := c.upToHead(); err != nil {
-		return err
-	}
-	if err := c.changeable(); err != nil {
-		return err
-	}
-	last, err := c.from.dict().Last()
-	if err != nil {
-		return err
-	}
-	if err = c.dict.SetLast(last); err != nil {
-		return err
-	}
-	// The ids given, the count of events ever stored and what is known of
-	// events.jsonl stay.
-	c.st = c.from.st
-	if c.through > 0 {
-		c.st.Stored, c.st.Tail = c.kept, c.kept-c.blocks
-	}
-	if c.dropping != nil && c.dropping.Rotate && c.st.Log.Size > max(minRotated, c.tx.Size()/8) {
-		c.st.Log.Lines = max(c.st.Log.Lines, jsonlog.MaxLines+1) // full: the next push rotates it, as ever
-	}
-	meta := index.Wrap(c.tx.Bucket(disk.BucketMeta))
-	if c.to != "" {
-		if err := c.startLines(meta); err != nil {
-			return err
-		}
-	}
-	err = errors.Join(meta.Put(disk.KeyFormat, disk.EncodeFormat(disk.FormatVersion)), meta.Put(disk.KeyState, c.st.Encode()))
-	base, berr := baseOf(c.from.b)
-	err = errors.Join(err, berr, meta.Put(disk.KeyJournal, newBase(base.Epoch+1, false).Encode()))
-	c.moment.Copy = c.tx.ID()
-	if err != nil {
-		return err
-	}
-	return c.commit()
-}
 
 // errBase ends a copy that cannot continue from its base: it is made again.
 var errBase = errors.New("the copy before does not belong to this database")

@@ -19,6 +19,28 @@ import (
 	"thread/lock"
 )
 
+// Moment is when a copy was made, by the transactions of the database and of the copy.
+type Moment struct {
+	File   string `json:"file"`
+	Source int    `json:"source"`
+	Copy   int    `json:"copy"`
+}
+
+// CopyOptions say where a copy goes, and what it may continue from.
+type CopyOptions struct {
+	To string // a new file, which no other process writes; neither that name with ".new" behind it
+	// Base is the file of an earlier copy, "" for none, and Since what CopyTo returned for
+	// it. Where the database is still that file, only what came since is read from it, but
+	// for records, of which those that differ are written.
+	Base  string
+	Since Moment
+	// Identity names a file as no other one was ever named, "" where it cannot.
+	Identity func(f *os.File) (string, error)
+}
+
+// recordsAt is where records continues.
+type recordsAt struct{ bucket, key []byte }
+
 // copying copies one database into another, without the events up to through and
 // the series that have no event left. Series keep their ids, and the ids of the
 // dropped ones are never given again: readers remember what their filter said of
@@ -106,25 +128,6 @@ func (c *copying) openSource(m lock.Mode) (*database, error) {
 	return db, nil
 }
 
-// slice runs fn in a short read transaction. Where there are very many slices,
-// because writers wait all the time, they get longer: or the database could grow
-// faster than it is copied.
-func (c *copying) slice(fn func() error) error {
-	db, err := c.openSource(lock.Shared)
-	if err != nil {
-		return err
-	}
-	return c.t.view(db, func(tx *Tx) error {
-		tx.ctx = c.ctx
-		c.from = tx
-		c.slices++
-		now := time.Now()
-		c.each = min(WriterCheckTime*time.Duration(1+c.slices/256), SliceTime)
-		c.until, c.check = now.Add(SliceTime), now.Add(c.each)
-		return fn()
-	})
-}
-
 // over reports whether a slice has ended, or its transaction in the copy full. It is
 // asked after each entry.
 func (c *copying) over() bool {
@@ -148,56 +151,6 @@ func (c *copying) over() bool {
 
 // A step copies some entries and reports whether there are more.
 type step func() (more bool, err error)
-
-// run repeats a step until nothing is left. What is full is written to the copy
-// between two slices.
-func (c *copying) run(s step) error {
-	for more := true; more; {
-		once := func() (err error) {
-			if err = c.from.ended(); err == nil {
-				more, err = s()
-			}
-			return err
-		}
-		var err error
-		if c.locked {
-			err = once()
-		} else {
-			err = c.slice(once)
-		}
-		if err == nil && c.size >= maxGroupBytes/4 {
-			err = Guard(c.next)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// round copies what there is up to the present head, and makes it durable: the last
-// step has little to sync then.
-func (c *copying) round() error {
-	c.locked = false
-	if err := c.upToHead(); err != nil {
-		return err
-	}
-	c.record = recordsAt{}
-	if err := c.run(c.records); err != nil {
-		return err
-	}
-	return Guard(c.next)
-}
-
-func (c *copying) upToHead() error {
-	// Events first: they say which series are kept, and which blocks are full.
-	for _, s := range []step{c.begun, c.events, c.lateSeries, c.newSeries, c.seriesKeys, c.columns} {
-		if err := c.run(s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func (c *copying) begun() (more bool, err error) {
 	c.head = c.from.st.Head
@@ -393,6 +346,27 @@ func (c *copying) columns() (more bool, err error) {
 	return more, err
 }
 
+func (c *copying) begin() (err error) {
+	if c.tx, err = index.Begin(c.db, true); err != nil {
+		return err
+	}
+	c.size = 0
+	c.dict = dictionary(c.tx, nil, index.Wrap(c.tx.Bucket(disk.BucketMeta)))
+	c.groups.pieces = func() (*index.Bucket, error) { return c.open([][]byte{disk.BucketPieces}) }
+	c.groups.events, err = c.open([][]byte{disk.BucketEvents})
+	return err
+}
+
+// open returns the bucket of the copy, in the present transaction.
+func (c *copying) open(path [][]byte) (*index.Bucket, error) {
+	to, err := index.CreatePath(c.tx, path)
+	if err != nil {
+		return nil, err
+	}
+	to.SetFill(1) // keys come in order
+	return to, nil
+}
+
 // lastOf returns the part of a block that covers the events behind id.
 func lastOf(b *index.Block, id int64) (key, value []byte) {
 	var ids []int64
@@ -402,3 +376,7 @@ func lastOf(b *index.Block, id int64) (key, value []byte) {
 	}
 	return disk.EventKey(ids[0]), index.EncodeBlock(ids, series, b.Times)
 }
+
+// CompactName is the copy while it is being written, under an exclusive lock of its
+// own. A crash leaves it behind; the next one takes it over.
+const CompactName = DatabaseName + ".compact"

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"go.etcd.io/bbolt"
@@ -32,9 +33,6 @@ func (c *copying) records() (more bool, err error) {
 	})
 	return more, err
 }
-
-// recordsAt is where records continues.
-type recordsAt struct{ bucket, key []byte }
 
 // changeable makes all of them what they are, under the exclusive lock.
 func (c *copying) changeable() error {
@@ -163,6 +161,30 @@ func (c *copying) merge(path [][]byte, from *index.Bucket, start []byte, slice b
 			}
 		}
 	}
+}
+
+// next commits the present transaction and begins another, so that a large
+// database needs little memory.
+func (c *copying) next() (err error) {
+	if err := c.commit(); err != nil {
+		return err
+	}
+	if !c.locked {
+		// Little by little: pushes sync to the same disk, and would wait for a long sync.
+		if err := c.db.Sync(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(disk.CheckSizeOf(c.db.Path()), c.begin())
+}
+
+func (c *copying) commit() error {
+	if err := c.groups.flush(); err != nil {
+		return err
+	}
+	err := c.tx.Commit()
+	c.tx = nil // after a panic in bbolt it is still to be rolled back
+	return err
 }
 
 // apply makes edits in a bucket of the copy.

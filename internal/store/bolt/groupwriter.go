@@ -2,33 +2,15 @@ package bolt
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
-	"io"
 	"math"
-
-	"go.etcd.io/bbolt"
+	"unsafe"
 
 	"thread/event"
 	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
-	"thread/jsonlog"
-	"thread/lock"
 )
-
-// groupWriter appends events to bucket events in groups. The newest group is put
-// when it is full, and by flush.
-type groupWriter struct {
-	events *index.Bucket
-	pieces func() (*index.Bucket, error)
-
-	g       disk.Group // the newest group; its key is nil when there is none
-	buf     []byte     // its value, without the crc
-	before  int        // the length of the first of the pair; -1: this is the first
-	unsaved bool       // buf is not what was put
-	slab    []byte     // space for values, which bbolt keeps until the commit
-}
 
 // resume makes the newest group of the bucket the one to append to.
 func (w *groupWriter) resume() error {
@@ -77,6 +59,27 @@ func (w *groupWriter) add(id int64, series uint32, at *disk.TimeText, content st
 	return w.append(&e)
 }
 
+// putPieces stores a large content and returns its checksum. bbolt keeps the
+// content until the commit.
+func putPieces(b *index.Bucket, id int64, content string) (sum uint32, err error) {
+	rest := unsafe.Slice(unsafe.StringData(content), len(content))
+	keys := make([]byte, 0, (len(rest)+disk.PieceBytes-1)/disk.PieceBytes*disk.PieceKeyBytes)
+	for n := uint32(0); len(rest) > 0; n++ {
+		piece := rest[:min(len(rest), disk.PieceBytes)]
+		rest = rest[len(piece):]
+		start := len(keys)
+		keys = binary.BigEndian.AppendUint64(keys, uint64(id))
+		keys = binary.BigEndian.AppendUint32(keys, n)
+		crc := index.Sum(keys[start:], piece)
+		keys = binary.BigEndian.AppendUint32(keys, crc)
+		sum = disk.NextSum(sum, crc)
+		if err := b.Put(keys[start:len(keys):len(keys)], piece); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
 // append is add for an event whose pieces are there.
 func (w *groupWriter) append(e *disk.Appended) error {
 	if w.g.Key != nil {
@@ -119,183 +122,88 @@ func (w *groupWriter) limit(n, size int) int {
 	return disk.PairBytes(pages) - w.before
 }
 
-// flush puts the newest group, which can be appended to afterwards.
-func (w *groupWriter) flush() error {
-	if !w.unsaved {
-		return nil
-	}
-	if need := len(w.buf) + disk.SumBytes; cap(w.slab)-len(w.slab) < need {
-		w.slab = make([]byte, 0, max(need, min(2*cap(w.slab), 1<<20)))
-	}
-	start := len(w.slab)
-	w.slab = append(w.slab, w.buf...)
-	w.slab = binary.BigEndian.AppendUint32(w.slab, index.Sum(w.g.Key, w.buf))
-	w.unsaved = false
-	return w.events.Put(w.g.Key, w.slab[start:len(w.slab):len(w.slab)])
-}
-
 // maxFresh is how many new series of a batch wait for their keys to be put in order.
 const maxFresh = 100_000
 
-// longBatch stores a spool in several transactions under one lock. Only the last
-// one moves head, so the batch becomes visible at once, and what a crash leaves
-// is cleared by the next writer.
-type longBatch struct {
-	t     *Store
-	in    *spoolReader
-	left  int64
-	draft event.Draft // the present one; one alone, because it is passed through an interface
-	st    *disk.State // carried from one transaction to the next; nil before the first
-	tail  *tail
-	fresh *index.Fresh
-	lines longLines
-	out   store.Batch
+// Append implements store.Tx.
+func (tx *Tx) Append(d *event.Draft, createdAt string) (event.Event, error) {
+	if tx.st.LastID == math.MaxInt64 {
+		return event.Event{}, store.ErrIDsExhausted
+	}
+	e := event.Event{ID: tx.st.LastID + 1, CreatedAt: createdAt, Source: d.Source, Type: d.Type, Subtype: d.Subtype, Content: d.Content}
+	return e, tx.insert(&e)
 }
 
-func (t *Store) pushLongBatch(ctx context.Context, sp *spool) (store.Batch, error) {
-	// What is due comes first. Others may be faster, which changes the order only.
-	if err := t.Logic.BeforeBatch(ctx); err != nil {
-		return store.Batch{}, err
-	}
-	in, err := sp.reader()
+// insert stores an event whose id is above all others.
+func (tx *Tx) insert(e *event.Event) error {
+	series, err := tx.dict().Add(e.Source, e.Type, e.Subtype, e.ID)
 	if err != nil {
-		return store.Batch{}, err
+		return err
 	}
-	db, err := t.open(ctx, lock.Exclusive)
+	if err := tx.putEvent(e, series); err != nil {
+		return err
+	}
+	if err := tx.addToColumn(e.ID, series); err != nil {
+		return err
+	}
+	tx.st.Head, tx.st.LastID = e.ID, e.ID
+	tx.st.Count++
+	tx.st.Stored++
+	tx.changed = true
+	if tx.pushed != nil {
+		tx.pushed(e)
+	}
+	return nil
+}
+
+// putEvent stores an event in bucket events.
+func (tx *Tx) putEvent(e *event.Event, series uint32) error {
+	events, err := tx.eventBucket()
 	if err != nil {
-		return store.Batch{}, err
+		return err
 	}
-	defer db.Close()
-	l := &longBatch{t: t, in: in, left: sp.n}
-	l.out.Count = sp.n
-	l.out.CreatedAt = event.FormatTime(t.Now())
-	defer l.lines.close()
-	err = Guard(func() error {
-		if err := t.clearBeyondHead(db); err != nil {
+	tx.createdAt.SetText(e.CreatedAt)
+	if tx.groups.g.Key == nil {
+		tx.groups.events, tx.groups.pieces = events, tx.piecesBucket
+		if err := tx.groups.resume(); err != nil {
 			return err
 		}
-		for l.left > 0 {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err := l.step(db); err != nil {
-				return err
-			}
+	}
+	return tx.groups.add(e.ID, series, &tx.createdAt, e.Content)
+}
+
+// piecesBucket returns the bucket for large contents, in a write transaction.
+func (tx *Tx) piecesBucket() (*index.Bucket, error) {
+	if tx.pieces == nil {
+		b, err := tx.later(store.Pieces)
+		if err != nil {
+			return nil, err
 		}
-		l.out.Warning = warnBehind(l.lines.write(t, db.DB, l.out.First))
+		if err = index.CheckLast(b); err != nil {
+			return nil, err
+		}
+		b.SetFill(1)
+		tx.pieces = b
+	}
+	return tx.pieces, nil
+}
+
+// saveState writes the state if the transaction changed it.
+func (tx *Tx) saveState() error {
+	if err := tx.groups.flush(); err != nil {
+		return err
+	}
+	atLeast := 0
+	if tx.goesOn {
+		atLeast = maxFresh
+	}
+	if tx.series != nil {
+		if err := tx.series.Flush(atLeast); err != nil {
+			return err
+		}
+	}
+	if !tx.changed {
 		return nil
-	})
-	if err != nil {
-		return store.Batch{}, err
 	}
-	return l.out, nil
-}
-
-// step stores the next drafts in one transaction.
-func (l *longBatch) step(db *database) error {
-	t := l.t
-	tx, err := t.beginWrite(db, true)
-	if err != nil {
-		return err
-	}
-	defer tx.b.Rollback()
-	if l.st == nil {
-		if tx.st.LastID > math.MaxInt64-l.left {
-			return store.ErrIDsExhausted
-		}
-		l.lines.prepare(tx, tx.st.LastID)
-	} else {
-		tx.st, tx.tail = *l.st, l.tail
-		tx.dict().SetFresh(l.fresh)
-	}
-	tx.pushed = l.lines.account(tx)
-	s := t.Logic.Begin(tx)
-	for n, size := 0, 0; l.left > 0 && n < t.MaxGroup && size < maxGroupBytes; n++ {
-		var err error
-		if l.draft, err = l.in.next(); err != nil {
-			return err
-		}
-		d := &l.draft
-		e, duplicate, err := s.Push(d, l.out.CreatedAt)
-		if err != nil {
-			return err
-		}
-		if duplicate {
-			l.out.Duplicates = append(l.out.Duplicates, store.Duplicate{Index: l.out.Count - l.left, ID: e.ID})
-			l.left--
-			continue
-		}
-		if l.out.First == 0 {
-			l.out.First = e.ID
-		}
-		l.left--
-		size += len(d.Content)
-		l.out.LastSource = d.Source
-	}
-	l.st, l.tail, l.fresh = &tx.st, tx.tail, tx.dict().Fresh()
-	if l.out.First != 0 {
-		l.out.Last = tx.st.LastID
-	}
-	l.out.Subscribed = t.Logic.Subscribed(tx)
-	if err := s.After(); err != nil {
-		return err
-	}
-	tx.goesOn = l.left > 0
-	tx.changed = l.left == 0
-	return tx.commit(db, l.left == 0)
-}
-
-// longLines is lines for a batch that is too long to keep: each line is encoded
-// once before the commit, to know its length, and once after it, from the
-// database.
-type longLines struct {
-	file *jsonlog.Events
-	off  bool
-	buf  []byte
-	err  error // the file cannot be written
-}
-
-func (l *longLines) prepare(tx *Tx, head int64) {
-	if l.off = tx.linesOff(); l.off {
-		return
-	}
-	once := lines{t: tx.t, tx: tx}
-	l.err = once.open(head)
-	l.file = once.file
-}
-
-func (l *longLines) account(tx *Tx) func(*event.Event) {
-	return func(e *event.Event) {
-		if l.off {
-			return
-		}
-		var n int
-		l.buf, n = lineLen(e, l.buf)
-		tx.st.Log.Add(e.ID, n)
-	}
-}
-
-func (l *longLines) write(t *Store, db *bbolt.DB, first int64) error {
-	if l.err != nil || l.off || first == 0 {
-		return l.err
-	}
-	return db.View(func(b *bbolt.Tx) error {
-		tx, err := newTx(t, b, nil)
-		if err != nil {
-			return err
-		}
-		return l.file.Append(func(w io.Writer) error {
-			return tx.EventsAfter(first-1, func(e *event.Event) error {
-				var err error
-				l.buf, err = e.WriteLine(w, l.buf)
-				return err
-			})
-		})
-	})
-}
-
-func (l *longLines) close() {
-	if l.file != nil {
-		l.file.Close()
-	}
+	return tx.meta.Put(disk.KeyState, tx.st.Encode())
 }

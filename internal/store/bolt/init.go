@@ -106,6 +106,40 @@ func (t *Store) makeDirs() error {
 	return nil
 }
 
+// beginFold begins a write transaction on events.db with the overlay folded.
+func (t *Store) beginFold(db *database) (*Tx, error) {
+	b, err := index.Begin(db.DB, true)
+	if err != nil {
+		return nil, err
+	}
+	if db.over != nil {
+		if err := db.over.Fold(b, fillOf); err != nil {
+			return nil, errors.Join(err, b.Rollback())
+		}
+	}
+	tx, err := newTx(t, b, nil)
+	if err != nil {
+		return rolledBack(nil, err)(b)
+	}
+	if !db.over.Empty() {
+		tx.dict().SetWritten()
+	}
+	return tx, nil
+}
+
+// fillOf returns how full the pages of a table are left.
+func fillOf(name []byte) float64 {
+	switch t := store.Table(name); t {
+	case store.Events, store.Columns, store.SeriesByID, store.TypeBlocks, store.Pieces:
+		return 1
+	default:
+		if !store.Reserved(t) {
+			return fillOthers
+		}
+		return bbolt.DefaultFillPercent
+	}
+}
+
 // makeDir creates a directory with its parents, 0700 whatever the umask. The names of the
 // parents are durable then; the directory dir is for the caller to make so.
 func makeDir(dir string) error {
@@ -239,12 +273,6 @@ func (tx *Tx) table(t store.Table) (*index.Bucket, error) {
 		tx.opened = append(tx.opened, openTable{t, b})
 	}
 	return b, err
-}
-
-// openTable is a table that a transaction has used; nil in one that reads: there is none.
-type openTable struct {
-	name store.Table
-	*index.Bucket
 }
 
 // fillOthers is how full a page of a table that is not the engine's own is left when it

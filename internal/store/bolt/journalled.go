@@ -66,6 +66,24 @@ type Journal struct {
 	check    func(os.FileInfo) error // of the file, before it is used; nil: none
 }
 
+// database is events.db, locked and open.
+type database struct {
+	*bbolt.DB
+	file *os.File // bbolt's
+
+	Journal
+
+	// A panic came out of bbolt, as damage makes it. It may have left bbolt's own
+	// locks held, so that its Close would wait for ever.
+	broken bool
+
+	// Of a writer; see synced.go.
+	markPath string
+	mark     *os.File // open from settle to leaveMark, or nil
+	synced   bool     // The newest transaction is on the disk.
+	marked   bool     // The mark vouches for it.
+}
+
 // overlay returns the changes that the journal has for the database, nil where it was
 // never used.
 func (db *database) overlay(b *bbolt.Tx) (*index.Overlay, error) {
@@ -297,49 +315,6 @@ func (db *database) nextBase(b *bbolt.Tx) (next disk.Base, err error) {
 	return next, b.Bucket(disk.BucketMeta).Put(disk.KeyJournal, next.Encode())
 }
 
-// beginWrite begins a write transaction. One that is direct writes to events.db, and
-// folds the journal.
-func (t *Store) beginWrite(db *database, direct bool) (*Tx, error) {
-	b, err := index.Begin(db.DB, false)
-	if err != nil {
-		return nil, err
-	}
-	over := db.over
-	if !db.all {
-		over, err = db.overlay(b)
-	}
-	db.all = false
-	if err != nil || over == nil || direct {
-		if err := errors.Join(b.Rollback(), err); err != nil {
-			return nil, err
-		}
-		return t.beginFold(db)
-	}
-	over.SetWritable(true)
-	return rolledBack(newTx(t, b, over))(b)
-}
-
-// beginFold begins a write transaction on events.db with the overlay folded.
-func (t *Store) beginFold(db *database) (*Tx, error) {
-	b, err := index.Begin(db.DB, true)
-	if err != nil {
-		return nil, err
-	}
-	if db.over != nil {
-		if err := db.over.Fold(b, fillOf); err != nil {
-			return nil, errors.Join(err, b.Rollback())
-		}
-	}
-	tx, err := newTx(t, b, nil)
-	if err != nil {
-		return rolledBack(nil, err)(b)
-	}
-	if !db.over.Empty() {
-		tx.dict().SetWritten()
-	}
-	return tx, nil
-}
-
 // rolledBack ends the transaction of bbolt if there is an error.
 func rolledBack(tx *Tx, err error) func(b *bbolt.Tx) (*Tx, error) {
 	return func(b *bbolt.Tx) (*Tx, error) {
@@ -348,54 +323,4 @@ func rolledBack(tx *Tx, err error) func(b *bbolt.Tx) (*Tx, error) {
 		}
 		return tx, err
 	}
-}
-
-// fillOf returns how full the pages of a table are left.
-func fillOf(name []byte) float64 {
-	switch t := store.Table(name); t {
-	case store.Events, store.Columns, store.SeriesByID, store.TypeBlocks, store.Pieces:
-		return 1
-	default:
-		if !store.Reserved(t) {
-			return fillOthers
-		}
-		return bbolt.DefaultFillPercent
-	}
-}
-
-// journalled commits what the transaction has written to the overlay.
-func (tx *Tx) journalled(db *database) error {
-	changes := tx.over.Changes()
-	if len(changes) == 0 {
-		tx.over.SetWritable(false)
-		return nil
-	}
-	if !db.journal.Room(len(changes)) {
-		return tx.fold(db)
-	}
-	db.synced, db.marked = false, false
-	written, err := db.journal.Append(changes)
-	if err != nil && written {
-		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
-	}
-	if err != nil {
-		return err
-	}
-	db.synced = true
-	tx.over.Settled()
-	return nil
-}
-
-// fold commits the overlay, with what the transaction has written to it, in events.db.
-func (tx *Tx) fold(db *database) error {
-	_ = tx.b.Rollback() // or the map of the file could not grow: it is read until then
-	b, err := index.Begin(db.DB, true)
-	if err != nil {
-		return err
-	}
-	defer b.Rollback()
-	if err := tx.over.Fold(b, fillOf); err != nil {
-		return err
-	}
-	return commitPages(db, b, true)
 }

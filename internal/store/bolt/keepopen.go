@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -34,17 +33,6 @@ const maxKeptReaders = 4
 // gateEvery is how often a reader passes the gate at most: it costs as much as the rest of
 // a short read, and a writer that stands there waits for as much longer.
 const gateEvery = time.Millisecond
-
-// keeper holds what a store keeps open. It does not know the store, so that a store that
-// no caller has any more can be collected, and what it kept closed.
-type keeper struct {
-	mu      sync.Mutex
-	closed  bool
-	readers []*keptDatabase
-	writer  *keptDatabase
-
-	text []byte // of the latest write's lines, empty; of the one who writes now
-}
 
 // keptDatabase is a database that is open and mapped, and locked while a call has it.
 type keptDatabase struct {

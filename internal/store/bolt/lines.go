@@ -2,6 +2,8 @@ package bolt
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -127,6 +129,40 @@ func (t *Store) writeAlone(ctx context.Context, fn func(tx *Tx) error) error {
 	})
 }
 
+// commit makes the transaction durable. A transaction that is not the last of
+// its batch changes nothing that anyone can see, so that its outcome is known.
+func (tx *Tx) commit(db *database, last bool) error {
+	if err := tx.saveState(); err != nil {
+		return err
+	}
+	if tx.over != nil {
+		return tx.journalled(db)
+	}
+	return commitPages(db, tx.b, last)
+}
+
+// beginWrite begins a write transaction. One that is direct writes to events.db, and
+// folds the journal.
+func (t *Store) beginWrite(db *database, direct bool) (*Tx, error) {
+	b, err := index.Begin(db.DB, false)
+	if err != nil {
+		return nil, err
+	}
+	over := db.over
+	if !db.all {
+		over, err = db.overlay(b)
+	}
+	db.all = false
+	if err != nil || over == nil || direct {
+		if err := errors.Join(b.Rollback(), err); err != nil {
+			return nil, err
+		}
+		return t.beginFold(db)
+	}
+	over.SetWritable(true)
+	return rolledBack(newTx(t, b, over))(b)
+}
+
 // LockForReading returns events.db, under a shared lock, with at least one whole
 // meta page: that is enough to look at what there is. A file that was replaced
 // meanwhile is opened again.
@@ -156,6 +192,43 @@ func (tx *Tx) logStart() (disk.LogStart, error) {
 		return disk.LogStart{}, err
 	}
 	return disk.DecodeLogStart(v)
+}
+
+// journalled commits what the transaction has written to the overlay.
+func (tx *Tx) journalled(db *database) error {
+	changes := tx.over.Changes()
+	if len(changes) == 0 {
+		tx.over.SetWritable(false)
+		return nil
+	}
+	if !db.journal.Room(len(changes)) {
+		return tx.fold(db)
+	}
+	db.synced, db.marked = false, false
+	written, err := db.journal.Append(changes)
+	if err != nil && written {
+		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+	}
+	if err != nil {
+		return err
+	}
+	db.synced = true
+	tx.over.Settled()
+	return nil
+}
+
+// fold commits the overlay, with what the transaction has written to it, in events.db.
+func (tx *Tx) fold(db *database) error {
+	_ = tx.b.Rollback() // or the map of the file could not grow: it is read until then
+	b, err := index.Begin(db.DB, true)
+	if err != nil {
+		return err
+	}
+	defer b.Rollback()
+	if err := tx.over.Fold(b, fillOf); err != nil {
+		return err
+	}
+	return commitPages(db, b, true)
 }
 
 // lines collects the lines that a transaction adds to events.jsonl.

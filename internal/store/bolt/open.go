@@ -18,31 +18,6 @@ import (
 	"thread/lock"
 )
 
-const (
-	DatabaseName = "events.db"
-	initLockName = ".init" // in run/, like all names of ours with a dot that lock.Name does not give out
-	DirMode      = 0o700
-	FileMode     = 0o600
-)
-
-// database is events.db, locked and open.
-type database struct {
-	*bbolt.DB
-	file *os.File // bbolt's
-
-	Journal
-
-	// A panic came out of bbolt, as damage makes it. It may have left bbolt's own
-	// locks held, so that its Close would wait for ever.
-	broken bool
-
-	// Of a writer; see synced.go.
-	markPath string
-	mark     *os.File // open from settle to leaveMark, or nil
-	synced   bool     // The newest transaction is on the disk.
-	marked   bool     // The mark vouches for it.
-}
-
 // Close closes the database, and of one that is broken the file, which gives the lock
 // back; its mapping stays until the process ends.
 func (db *database) Close() error {
@@ -329,6 +304,25 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 		}
 	}
 	return true, db.commit(b)
+}
+
+// View implements store.Store.
+func (t *Store) View(ctx context.Context, fn func(tx store.Tx) error) error {
+	return t.read(ctx, func(tx *Tx) error { return fn(tx) })
+}
+
+func (t *Store) read(ctx context.Context, fn func(tx *Tx) error) error {
+	if t.kept != nil {
+		return t.readKept(ctx, fn)
+	}
+	db, err := t.open(ctx, lock.Shared)
+	if err != nil {
+		return err
+	}
+	return t.view(db, func(tx *Tx) error {
+		tx.ctx = ctx
+		return fn(tx)
+	})
 }
 
 // acrossHead returns the group with events on both sides of head, if there is one,

@@ -16,59 +16,6 @@ import (
 	"thread/lock"
 )
 
-// # Cross-process group commit
-//
-// Processes that push at the same time share their syncs, too. A push that has to
-// wait for its turn leaves its drafts as a pending write in run/.offers, and keeps
-// waiting. The process that gets the database next commits the pending writes of all
-// who wait in its own transaction, with a receipt for each. When its own turn comes, a
-// push first looks for its receipt, and is done if there is one.
-//
-// The database alone decides: a pending write was stored if and only if it has a
-// receipt. The file names make that decidable whichever process is killed. They, and
-// the directory's name, stay as they are, since older programs share them:
-//
-//	TOKEN        being written
-//	TOKEN.new    may be taken, by renaming it, or withdrawn, by removing it
-//	TOKEN.taken  was taken
-//
-// Pending writes are taken, stored and given their receipts under the database's
-// lock. So, under that lock, one without a receipt was not stored and will not be,
-// unless its owner allows it. A receipt is kept as long as the file has its name and
-// the owner holds the lock on it, which dies with the owner. run/ may be deleted at any
-// time (T-19): a pending write that was taken and whose name is gone is the one case in
-// which a missing receipt says nothing.
-//
-// The file is never synced: its owner has promised nothing yet. But a receipt can be
-// visible before it would survive a loss of power, if the process that committed it was
-// killed, or got an error, in the middle of its syncs. So that process records in the
-// first byte of the file how its commit ended, and an owner that finds no such record
-// syncs for itself.
-const (
-	pendingName  = ".offers"
-	pendingNew   = ".new"
-	pendingTaken = ".taken"
-	tokenBytes   = 16
-
-	// The first byte of the file.
-	stateFree    = 'f'
-	stateTaken   = 't'
-	stateDurable = 'd' // it is stored, and that was synced
-	stateUnknown = 'u' // the commit failed, and how much of it is on the disk is unknown
-
-	// maxPendingBytes bounds one pending write, maxPending how many one transaction
-	// takes: a push next to many others must not wait for megabytes of theirs.
-	maxPendingBytes = 64 << 10
-	maxPending      = 256
-)
-
-// pendingWrite is one of this process.
-type pendingWrite struct {
-	token [tokenBytes]byte
-	path  string // without ending
-	f     *os.File
-}
-
 // leave leaves the drafts of group as a pending write. It returns nil if that fails,
 // or is not worth it: then they wait for their turn like everything else.
 func (t *Store) leave(group []*write) *pendingWrite {
@@ -114,6 +61,13 @@ func (t *Store) leave(group []*write) *pendingWrite {
 	return o
 }
 
+func (w *write) bytes() (n int) {
+	for i := range w.drafts {
+		n += len(w.drafts[i].Content)
+	}
+	return n
+}
+
 // close withdraws the pending write if it was not taken, and removes its file.
 func (o *pendingWrite) close() {
 	if !o.withdraw() {
@@ -132,19 +86,6 @@ func (o *pendingWrite) state() byte {
 		return 0
 	}
 	return b[0]
-}
-
-// pendingWrites are the writes of other processes, as seen under the database's lock.
-type pendingWrites struct {
-	taken   []takenWrite
-	waiting map[string]bool // tokens taken earlier, whose owners are still there, or may be
-	all     bool            // no name was missed
-}
-
-type takenWrite struct {
-	f      *os.File
-	token  []byte
-	drafts []event.Draft
 }
 
 // wait keeps the receipt of the token.

@@ -9,26 +9,6 @@ import (
 	"thread/internal/store"
 )
 
-// plan is how far a search has gone in asking about series ahead of meeting them.
-//
-// A search asks the filter about the series that it meets; a short page sees few
-// of them, and the series of new events are new and lie one after another. What
-// can be known at less cost comes first: that no type matches, or that few sources
-// can. As a search becomes long it is worth knowing that there is nothing left to
-// find. So once it has gone through as many events as there are series to be asked
-// about, they are all asked. Whatever there is in a thread, a search then takes at
-// most twice what asking in the better order takes.
-type plan struct {
-	head  int64  // it is about the series of the events up to here,
-	last  uint32 // the greatest of these
-	first int64  // no event up to head with an id below this one matches
-	done  bool   // every series up to last has an answer
-
-	nextLook int64  // how many events are gone through before the next step
-	reduced  bool   // types and sources have ruled out what they can
-	asking   uint32 // the next series to be asked about
-}
-
 // The bounds of what is asked ahead.
 const (
 	// fewSeries is how many series a run may ask the filter about before it begins.
@@ -163,19 +143,6 @@ func (s *search) askOnly(ids []int64) error {
 		}
 	}
 	return s.ruleOut()
-}
-
-// typeAnswers is what the filter says of types.
-type typeAnswers struct {
-	known bool         // what has no answer has None
-	none  bool         // all have
-	some  []typeAnswer // those that have another one than None: few, where a table would be 3 KiB
-	told  bool         // some have another answer than Open
-}
-
-type typeAnswer struct {
-	id     uint32 // of the type
-	answer index.Answer
 }
 
 // types asks the filter about the types, unless they are many.

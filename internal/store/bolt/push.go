@@ -3,13 +3,18 @@ package bolt
 import (
 	"context"
 	"fmt"
+	"io"
 	"iter"
-	"strings"
+	"math"
+
+	"go.etcd.io/bbolt"
 
 	"thread/event"
 	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
+	"thread/jsonlog"
+	"thread/lock"
 )
 
 // Push implements store.Store. Calls of several goroutines on one store share their
@@ -119,84 +124,165 @@ func (t *Store) PushAll(ctx context.Context, ds iter.Seq2[event.Draft, error]) (
 	return t.pushLongBatch(ctx, &sp)
 }
 
-// Event implements store.Tx.
-func (tx *Tx) Event(id int64) (e event.Event, ok bool, err error) {
-	c, found, err := tx.record(id)
-	if !found || err != nil {
-		return event.Event{ID: id}, false, err
+func (t *Store) pushLongBatch(ctx context.Context, sp *spool) (store.Batch, error) {
+	// What is due comes first. Others may be faster, which changes the order only.
+	if err := t.Logic.BeforeBatch(ctx); err != nil {
+		return store.Batch{}, err
 	}
-	err = tx.fill(&e, id, &c.rec)
-	if !c.rec.Pieces {
-		e.Content = strings.Clone(e.Content)
+	in, err := sp.reader()
+	if err != nil {
+		return store.Batch{}, err
 	}
-	return e, err == nil, err
+	db, err := t.open(ctx, lock.Exclusive)
+	if err != nil {
+		return store.Batch{}, err
+	}
+	defer db.Close()
+	l := &longBatch{t: t, in: in, left: sp.n}
+	l.out.Count = sp.n
+	l.out.CreatedAt = event.FormatTime(t.Now())
+	defer l.lines.close()
+	err = Guard(func() error {
+		if err := t.clearBeyondHead(db); err != nil {
+			return err
+		}
+		for l.left > 0 {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := l.step(db); err != nil {
+				return err
+			}
+		}
+		l.out.Warning = warnBehind(l.lines.write(t, db.DB, l.out.First))
+		return nil
+	})
+	if err != nil {
+		return store.Batch{}, err
+	}
+	return l.out, nil
 }
 
-// Oldest implements store.Tx.
-func (tx *Tx) Oldest() (int64, error) {
-	events, err := tx.eventBucket()
-	if err != nil {
-		return 0, err
+func (l *longLines) close() {
+	if l.file != nil {
+		l.file.Close()
 	}
-	if err := index.CheckPath(events, nil); err != nil {
-		return 0, err
-	}
-	first, _ := events.Cursor().First()
-	if first == nil {
-		return 0, nil
-	}
-	return disk.EventID(first)
 }
 
-// BeforeNewest implements store.Tx. It counts in the columns: to read the events themselves,
-// which lie far apart, made pushes wait for seconds where a million of them were to stay.
-func (tx *Tx) BeforeNewest(n int64) (int64, error) {
-	if n >= tx.st.Stored {
-		return 0, nil
+func (l *longLines) write(t *Store, db *bbolt.DB, first int64) error {
+	if l.err != nil || l.off || first == 0 {
+		return l.err
 	}
-	if err := tx.groups.flush(); err != nil {
-		return 0, err
-	}
-	columns, err := tx.columnBucket()
-	if err != nil {
-		return 0, err
-	}
-	last, _, err := index.LastBlock(columns)
-	if err != nil {
-		return 0, err
-	}
-	var tail []int64 // behind the blocks
-	next := tx.eventCursor()
-	for err = next.from(last.Last + 1); err == nil; {
-		var more bool
-		if more, err = next.next(); !more || next.g.ID > tx.st.Head {
-			break
-		}
-		if next.g.ID > last.Last { // a group may begin before it
-			tail = append(tail, next.g.ID)
-		}
-	}
-	if err != nil {
-		return 0, err
-	}
-	if n < int64(len(tail)) {
-		return tail[len(tail)-1-int(n)], nil
-	}
-	n -= int64(len(tail))
-	if err := index.CheckTree(columns); err != nil {
-		return 0, err
-	}
-	c := columns.Cursor()
-	for k, v := c.Last(); k != nil; k, v = c.Prev() {
-		b, err := index.DecodeBlock(k, v)
+	return db.View(func(b *bbolt.Tx) error {
+		tx, err := newTx(t, b, nil)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		count := min(b.Count, max(0, b.After(tx.st.Head))) // the rest is of a batch that did not end
-		if n < int64(count) {
-			return b.ID(count - 1 - int(n)), nil
-		}
-		n -= int64(count)
+		return l.file.Append(func(w io.Writer) error {
+			return tx.EventsAfter(first-1, func(e *event.Event) error {
+				var err error
+				l.buf, err = e.WriteLine(w, l.buf)
+				return err
+			})
+		})
+	})
+}
+
+// step stores the next drafts in one transaction.
+func (l *longBatch) step(db *database) error {
+	t := l.t
+	tx, err := t.beginWrite(db, true)
+	if err != nil {
+		return err
 	}
-	return 0, fmt.Errorf("%w: the columns have fewer events than are stored", store.ErrCorrupt)
+	defer tx.b.Rollback()
+	if l.st == nil {
+		if tx.st.LastID > math.MaxInt64-l.left {
+			return store.ErrIDsExhausted
+		}
+		l.lines.prepare(tx, tx.st.LastID)
+	} else {
+		tx.st, tx.tail = *l.st, l.tail
+		tx.dict().SetFresh(l.fresh)
+	}
+	tx.pushed = l.lines.account(tx)
+	s := t.Logic.Begin(tx)
+	for n, size := 0, 0; l.left > 0 && n < t.MaxGroup && size < maxGroupBytes; n++ {
+		var err error
+		if l.draft, err = l.in.next(); err != nil {
+			return err
+		}
+		d := &l.draft
+		e, duplicate, err := s.Push(d, l.out.CreatedAt)
+		if err != nil {
+			return err
+		}
+		if duplicate {
+			l.out.Duplicates = append(l.out.Duplicates, store.Duplicate{Index: l.out.Count - l.left, ID: e.ID})
+			l.left--
+			continue
+		}
+		if l.out.First == 0 {
+			l.out.First = e.ID
+		}
+		l.left--
+		size += len(d.Content)
+		l.out.LastSource = d.Source
+	}
+	l.st, l.tail, l.fresh = &tx.st, tx.tail, tx.dict().Fresh()
+	if l.out.First != 0 {
+		l.out.Last = tx.st.LastID
+	}
+	l.out.Subscribed = t.Logic.Subscribed(tx)
+	if err := s.After(); err != nil {
+		return err
+	}
+	tx.goesOn = l.left > 0
+	tx.changed = l.left == 0
+	return tx.commit(db, l.left == 0)
+}
+
+func (l *longLines) account(tx *Tx) func(*event.Event) {
+	return func(e *event.Event) {
+		if l.off {
+			return
+		}
+		var n int
+		l.buf, n = lineLen(e, l.buf)
+		tx.st.Log.Add(e.ID, n)
+	}
+}
+
+func (l *longLines) prepare(tx *Tx, head int64) {
+	if l.off = tx.linesOff(); l.off {
+		return
+	}
+	once := lines{t: tx.t, tx: tx}
+	l.err = once.open(head)
+	l.file = once.file
+}
+
+// longLines is lines for a batch that is too long to keep: each line is encoded
+// once before the commit, to know its length, and once after it, from the
+// database.
+type longLines struct {
+	file *jsonlog.Events
+	off  bool
+	buf  []byte
+	err  error // the file cannot be written
+}
+
+// longBatch stores a spool in several transactions under one lock. Only the last
+// one moves head, so the batch becomes visible at once, and what a crash leaves
+// is cleared by the next writer.
+type longBatch struct {
+	t     *Store
+	in    *spoolReader
+	left  int64
+	draft event.Draft // the present one; one alone, because it is passed through an interface
+	st    *disk.State // carried from one transaction to the next; nil before the first
+	tail  *tail
+	fresh *index.Fresh
+	lines longLines
+	out   store.Batch
 }

@@ -8,50 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"thread/event"
 	"thread/internal/store"
-	"thread/internal/store/bolt/disk"
 	"thread/lock"
 )
-
-// write is one request in the queue of a handle: either drafts to push or a
-// function to run. Exactly one goroutine, the leader, has the database; when it
-// is done it makes the first of those who came meanwhile the next leader. A
-// leader takes all pushes at the head of the queue into its own transaction, so
-// that they share its two syncs, and the syncs of other processes that wait (pendingwrite.go).
-//
-// The end of a context ends the call that it was given to, and no other: until a
-// transaction has begun, the call leaves the queue or its group, and the rest of
-// the group waits on under the next leader. A transaction that has begun is
-// brought to its end, and its outcome returned.
-type write struct {
-	drafts []event.Draft
-	fn     func(s store.Session) error
-
-	ctx   context.Context
-	until time.Time     // when the wait has ended; zero before the first turn that waits for it
-	turn  *turn         // that has taken it out of the queue, or nil
-	lead  chan struct{} // closed: you are the leader
-	done  chan struct{} // closed: the fields below are set
-
-	pushed store.Pushed
-	err    error
-}
-
-// The bounds of one transaction: drafts, and bytes of content.
-const (
-	MaxGroup      = 10000
-	maxGroupBytes = 32 << 20
-)
-
-func (w *write) bytes() (n int) {
-	for i := range w.drafts {
-		n += len(w.drafts[i].Content)
-	}
-	return n
-}
 
 func (t *Store) write(ctx context.Context, w *write) error {
 	if ctx.Err() != nil {
@@ -107,18 +67,6 @@ func (t *Store) withdraw(w *write) bool {
 	}
 	t.waiting = slices.Delete(t.waiting, i, i+1)
 	return true
-}
-
-// turn is the turn of the first request in the queue. It carries it out, and with
-// it the pushes right behind it.
-type turn struct {
-	t     *Store
-	first *write
-	group []*write           // taken out of the queue
-	stop  context.CancelFunc // ends the turn's waits
-
-	pending *pendingWrite // what other processes can take
-	others  pendingWrites // what they left
 }
 
 // lead takes turns until w, the first in the queue, has its outcome.
@@ -369,6 +317,12 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 	return err
 }
 
+// Update implements store.Store. A panic of fn continues to the caller, and
+// runtime.Goexit in fn ends the goroutine; nothing is stored then.
+func (t *Store) Update(ctx context.Context, fn func(s store.Session) error) error {
+	return t.write(ctx, &write{fn: fn})
+}
+
 // warnBehind words the failure to append to events.jsonl, which keeps no push
 // from succeeding.
 func warnBehind(err error) error {
@@ -378,31 +332,5 @@ func warnBehind(err error) error {
 	return err
 }
 
-// commit makes the transaction durable. A transaction that is not the last of
-// its batch changes nothing that anyone can see, so that its outcome is known.
-func (tx *Tx) commit(db *database, last bool) error {
-	if err := tx.saveState(); err != nil {
-		return err
-	}
-	if tx.over != nil {
-		return tx.journalled(db)
-	}
-	return commitPages(db, tx.b, last)
-}
-
 // directBytes is the length of a content from which on a push goes to events.db at once.
 const directBytes = 32 << 10
-
-// commitPages commits a transaction of bbolt.
-func commitPages(db *database, b *bbolt.Tx, last bool) error {
-	id := uint64(b.ID())
-	if err := db.commit(b); err != nil {
-		// bbolt syncs the pages, then writes and syncs the meta page. Once that
-		// page is written, readers see the change, synced or not.
-		if at := disk.Committed(db.file); last && (at == 0 || at >= id) {
-			return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
-		}
-		return err
-	}
-	return nil
-}

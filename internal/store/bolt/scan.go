@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"thread/event"
@@ -157,22 +158,6 @@ func (tx *Tx) SeriesFrom(number uint32, fn func(number uint32, source, typ strin
 	})
 }
 
-// eventCursor reads events upwards. Most of the time the next one is near.
-type eventCursor struct {
-	tx    *Tx
-	c     *index.Cursor // from the first use on
-	steps index.Steps
-	k     []byte      // the key of the group
-	g     disk.Group  // that is being read
-	rec   disk.Record // the event read last, which has the id g.id
-	last  int64       // that id; ids must rise
-	begin func(key, value []byte) (disk.Group, error)
-}
-
-func (tx *Tx) eventCursor() eventCursor {
-	return eventCursor{tx: tx, begin: disk.OpenGroup}
-}
-
 // from goes to the group that holds the event with that id, if there is one. Next
 // then reads the events of this group and those after it.
 func (e *eventCursor) from(id int64) (err error) {
@@ -292,4 +277,52 @@ func (tx *Tx) Has(id int64) (bool, error) {
 	}
 	c.begin = disk.OpenUnchecked
 	return c.seek(id)
+}
+
+// Event implements store.Tx.
+func (tx *Tx) Event(id int64) (e event.Event, ok bool, err error) {
+	c, found, err := tx.record(id)
+	if !found || err != nil {
+		return event.Event{ID: id}, false, err
+	}
+	err = tx.fill(&e, id, &c.rec)
+	if !c.rec.Pieces {
+		e.Content = strings.Clone(e.Content)
+	}
+	return e, err == nil, err
+}
+
+// EventsAfter implements store.Tx.
+func (tx *Tx) EventsAfter(after int64, fn func(e *event.Event) error) error {
+	if after < 0 {
+		after = 0
+	}
+	if after == math.MaxInt64 {
+		return nil
+	}
+	c := tx.eventCursor()
+	if err := c.from(after + 1); err != nil {
+		return err
+	}
+	var e event.Event
+	for n := 1; ; n++ {
+		if n%endedEvery == 0 {
+			if err := tx.ended(); err != nil {
+				return err
+			}
+		}
+		more, err := c.next()
+		if !more || err != nil || c.g.ID > tx.st.Head {
+			return err
+		}
+		if c.g.ID <= after {
+			continue
+		}
+		if err := tx.fill(&e, c.g.ID, &c.rec); err != nil {
+			return err
+		}
+		if err := fn(&e); err != nil {
+			return err
+		}
+	}
 }

@@ -11,32 +11,6 @@ import (
 	"thread/internal/store/bolt/disk"
 )
 
-// search finds the events that match a filter, in id order, and reads as few as
-// it can: first the series decide, off the column, and only where they leave it
-// open is the event read.
-type search struct {
-	tx *Tx
-	*store.Selection
-	*progressOf
-	cursor  eventCursor
-	hit     hit          // the event at hand
-	row     filter.Row   // what the filter sees of it
-	ofTypes *typeAnswers // once asked
-
-	// deadline ends a run early, so that writers need not wait for a long one, and
-	// after writerCheck a waiting writer does. They are looked at between blocks and
-	// every few dozen events that are read.
-	deadline, writerCheck time.Time
-	read                  int // events read
-}
-
-// progressOf is how far the searches with a selection are.
-type progressOf struct {
-	gone  int64 // events whose series were gone through
-	plan  plan
-	known *index.Known // from the second slice on
-}
-
 func (tx *Tx) search(s *store.Selection) *search {
 	s.Reads.Transactions++
 	p, ok := s.Plan.(*progressOf)
@@ -50,15 +24,6 @@ func (tx *Tx) search(s *store.Selection) *search {
 	}
 	*v = search{tx: tx, Selection: s, progressOf: p, cursor: tx.eventCursor()}
 	return v
-}
-
-// hit is a matching event. rec is only read when the search was told to read
-// events, or had to.
-type hit struct {
-	ID     int64
-	series uint32
-	rec    disk.Record
-	read   bool
 }
 
 // run calls fn for the matching events in (after, upto], in order, until it
@@ -221,24 +186,6 @@ func (s *search) matches(h *hit) (bool, error) {
 
 // Text is b as a string that is valid as long as b is.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
-
-// load reads the event of h, once.
-func (s *search) load(h *hit) error {
-	if h.read {
-		return nil
-	}
-	found, err := s.cursor.seek(h.ID)
-	if err != nil {
-		return err
-	}
-	if !found || s.cursor.rec.Series != h.series {
-		return disk.CorruptEvent(disk.EventKey(h.ID))
-	}
-	h.rec, h.read = s.cursor.rec, true
-	s.read++
-	s.Reads.Events++
-	return nil
-}
 
 // loadContent reads the content of a hit whose event was read.
 func (s *search) loadContent(h *hit) error {

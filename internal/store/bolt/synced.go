@@ -98,6 +98,20 @@ func (db *database) commit(b *bbolt.Tx) error {
 	return nil
 }
 
+// commitPages commits a transaction of bbolt.
+func commitPages(db *database, b *bbolt.Tx, last bool) error {
+	id := uint64(b.ID())
+	if err := db.commit(b); err != nil {
+		// bbolt syncs the pages, then writes and syncs the meta page. Once that
+		// page is written, readers see the change, synced or not.
+		if at := disk.Committed(db.file); last && (at == 0 || at >= id) {
+			return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+		}
+		return err
+	}
+	return nil
+}
+
 // leaveMark writes the mark if the newest transaction was synced. A mark that cannot be
 // written costs the next writer a sync.
 func (db *database) leaveMark() {

@@ -2,18 +2,106 @@ package bolt
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
 	"go.etcd.io/bbolt"
 
 	"thread/event"
+	"thread/filter"
 	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 )
+
+// groupWriter appends events to bucket events in groups. The newest group is put
+// when it is full, and by flush.
+type groupWriter struct {
+	events *index.Bucket
+	pieces func() (*index.Bucket, error)
+
+	g       disk.Group // the newest group; its key is nil when there is none
+	buf     []byte     // its value, without the crc
+	before  int        // the length of the first of the pair; -1: this is the first
+	unsaved bool       // buf is not what was put
+	slab    []byte     // space for values, which bbolt keeps until the commit
+}
+
+// flush puts the newest group, which can be appended to afterwards.
+func (w *groupWriter) flush() error {
+	if !w.unsaved {
+		return nil
+	}
+	if need := len(w.buf) + disk.SumBytes; cap(w.slab)-len(w.slab) < need {
+		w.slab = make([]byte, 0, max(need, min(2*cap(w.slab), 1<<20)))
+	}
+	start := len(w.slab)
+	w.slab = append(w.slab, w.buf...)
+	w.slab = binary.BigEndian.AppendUint32(w.slab, index.Sum(w.g.Key, w.buf))
+	w.unsaved = false
+	return w.events.Put(w.g.Key, w.slab[start:len(w.slab):len(w.slab)])
+}
+
+// openTable is a table that a transaction has used; nil in one that reads: there is none.
+type openTable struct {
+	name store.Table
+	*index.Bucket
+}
+
+// progressOf is how far the searches with a selection are.
+type progressOf struct {
+	gone  int64 // events whose series were gone through
+	plan  plan
+	known *index.Known // from the second slice on
+}
+
+// hit is a matching event. rec is only read when the search was told to read
+// events, or had to.
+type hit struct {
+	ID     int64
+	series uint32
+	rec    disk.Record
+	read   bool
+}
+
+// load reads the event of h, once.
+func (s *search) load(h *hit) error {
+	if h.read {
+		return nil
+	}
+	found, err := s.cursor.seek(h.ID)
+	if err != nil {
+		return err
+	}
+	if !found || s.cursor.rec.Series != h.series {
+		return disk.CorruptEvent(disk.EventKey(h.ID))
+	}
+	h.rec, h.read = s.cursor.rec, true
+	s.read++
+	s.Reads.Events++
+	return nil
+}
+
+// search finds the events that match a filter, in id order, and reads as few as
+// it can: first the series decide, off the column, and only where they leave it
+// open is the event read.
+type search struct {
+	tx *Tx
+	*store.Selection
+	*progressOf
+	cursor  eventCursor
+	hit     hit          // the event at hand
+	row     filter.Row   // what the filter sees of it
+	ofTypes *typeAnswers // once asked
+
+	// deadline ends a run early, so that writers need not wait for a long one, and
+	// after writerCheck a waiting writer does. They are looked at between blocks and
+	// every few dozen events that are read.
+	deadline, writerCheck time.Time
+	read                  int // events read
+}
 
 // Tx is one transaction on a thread. It is valid only during the function it was
 // given to, and only on that goroutine.
@@ -128,6 +216,7 @@ func (tx *Tx) appended(b **index.Bucket, name []byte) (*index.Bucket, error) {
 }
 
 func (tx *Tx) eventBucket() (*index.Bucket, error) { return tx.appended(&tx.events, disk.BucketEvents) }
+
 func (tx *Tx) columnBucket() (*index.Bucket, error) {
 	return tx.appended(&tx.columns, disk.BucketColumns)
 }
@@ -177,69 +266,6 @@ func (tx *Tx) Unused() int64 {
 	return min(disk.FreeBytes(f), tx.Size())
 }
 
-// Append implements store.Tx.
-func (tx *Tx) Append(d *event.Draft, createdAt string) (event.Event, error) {
-	if tx.st.LastID == math.MaxInt64 {
-		return event.Event{}, store.ErrIDsExhausted
-	}
-	e := event.Event{ID: tx.st.LastID + 1, CreatedAt: createdAt, Source: d.Source, Type: d.Type, Subtype: d.Subtype, Content: d.Content}
-	return e, tx.insert(&e)
-}
-
-// insert stores an event whose id is above all others.
-func (tx *Tx) insert(e *event.Event) error {
-	series, err := tx.dict().Add(e.Source, e.Type, e.Subtype, e.ID)
-	if err != nil {
-		return err
-	}
-	if err := tx.putEvent(e, series); err != nil {
-		return err
-	}
-	if err := tx.addToColumn(e.ID, series); err != nil {
-		return err
-	}
-	tx.st.Head, tx.st.LastID = e.ID, e.ID
-	tx.st.Count++
-	tx.st.Stored++
-	tx.changed = true
-	if tx.pushed != nil {
-		tx.pushed(e)
-	}
-	return nil
-}
-
-// putEvent stores an event in bucket events.
-func (tx *Tx) putEvent(e *event.Event, series uint32) error {
-	events, err := tx.eventBucket()
-	if err != nil {
-		return err
-	}
-	tx.createdAt.SetText(e.CreatedAt)
-	if tx.groups.g.Key == nil {
-		tx.groups.events, tx.groups.pieces = events, tx.piecesBucket
-		if err := tx.groups.resume(); err != nil {
-			return err
-		}
-	}
-	return tx.groups.add(e.ID, series, &tx.createdAt, e.Content)
-}
-
-// piecesBucket returns the bucket for large contents, in a write transaction.
-func (tx *Tx) piecesBucket() (*index.Bucket, error) {
-	if tx.pieces == nil {
-		b, err := tx.later(store.Pieces)
-		if err != nil {
-			return nil, err
-		}
-		if err = index.CheckLast(b); err != nil {
-			return nil, err
-		}
-		b.SetFill(1)
-		tx.pieces = b
-	}
-	return tx.pieces, nil
-}
-
 // addToColumn counts the event, whose created_at is the latest, into the tail,
 // and turns a full tail into a block.
 func (tx *Tx) addToColumn(id int64, series uint32) error {
@@ -264,6 +290,18 @@ func (tx *Tx) addToColumn(id int64, series uint32) error {
 	full := tx.tail
 	tx.tail, tx.st.Tail = &tail{}, 0
 	return columns.Put(disk.EventKey(full.ids[0]), index.EncodeBlock(full.ids, full.series, full.times))
+}
+
+// eventCursor reads events upwards. Most of the time the next one is near.
+type eventCursor struct {
+	tx    *Tx
+	c     *index.Cursor // from the first use on
+	steps index.Steps
+	k     []byte      // the key of the group
+	g     disk.Group  // that is being read
+	rec   disk.Record // the event read last, which has the id g.id
+	last  int64       // that id; ids must rise
+	begin func(key, value []byte) (disk.Group, error)
 }
 
 // loadTail reads the series and times of the events behind the last block, up to head.
@@ -314,57 +352,39 @@ func (tx *Tx) loadTail(head int64) (*tail, error) {
 	return t, nil
 }
 
-// saveState writes the state if the transaction changed it.
-func (tx *Tx) saveState() error {
-	if err := tx.groups.flush(); err != nil {
-		return err
-	}
-	atLeast := 0
-	if tx.goesOn {
-		atLeast = maxFresh
-	}
-	if tx.series != nil {
-		if err := tx.series.Flush(atLeast); err != nil {
-			return err
-		}
-	}
-	if !tx.changed {
-		return nil
-	}
-	return tx.meta.Put(disk.KeyState, tx.st.Encode())
+func (tx *Tx) eventCursor() eventCursor {
+	return eventCursor{tx: tx, begin: disk.OpenGroup}
 }
 
-// EventsAfter implements store.Tx.
-func (tx *Tx) EventsAfter(after int64, fn func(e *event.Event) error) error {
-	if after < 0 {
-		after = 0
-	}
-	if after == math.MaxInt64 {
-		return nil
-	}
-	c := tx.eventCursor()
-	if err := c.from(after + 1); err != nil {
-		return err
-	}
-	var e event.Event
-	for n := 1; ; n++ {
-		if n%endedEvery == 0 {
-			if err := tx.ended(); err != nil {
-				return err
-			}
-		}
-		more, err := c.next()
-		if !more || err != nil || c.g.ID > tx.st.Head {
-			return err
-		}
-		if c.g.ID <= after {
-			continue
-		}
-		if err := tx.fill(&e, c.g.ID, &c.rec); err != nil {
-			return err
-		}
-		if err := fn(&e); err != nil {
-			return err
-		}
-	}
+// plan is how far a search has gone in asking about series ahead of meeting them.
+//
+// A search asks the filter about the series that it meets; a short page sees few
+// of them, and the series of new events are new and lie one after another. What
+// can be known at less cost comes first: that no type matches, or that few sources
+// can. As a search becomes long it is worth knowing that there is nothing left to
+// find. So once it has gone through as many events as there are series to be asked
+// about, they are all asked. Whatever there is in a thread, a search then takes at
+// most twice what asking in the better order takes.
+type plan struct {
+	head  int64  // it is about the series of the events up to here,
+	last  uint32 // the greatest of these
+	first int64  // no event up to head with an id below this one matches
+	done  bool   // every series up to last has an answer
+
+	nextLook int64  // how many events are gone through before the next step
+	reduced  bool   // types and sources have ruled out what they can
+	asking   uint32 // the next series to be asked about
+}
+
+type typeAnswer struct {
+	id     uint32 // of the type
+	answer index.Answer
+}
+
+// typeAnswers is what the filter says of types.
+type typeAnswers struct {
+	known bool         // what has no answer has None
+	none  bool         // all have
+	some  []typeAnswer // those that have another one than None: few, where a table would be 3 KiB
+	told  bool         // some have another answer than Open
 }
