@@ -1,8 +1,6 @@
 package index
 
-import (
-	"go.etcd.io/bbolt"
-)
+import "go.etcd.io/bbolt"
 
 // Bucket is a bucket of a database, with the changes that an overlay holds. A write goes
 // to the overlay, or to the database where there is no overlay.
@@ -107,6 +105,31 @@ func (b *Bucket) Delete(key []byte) error {
 	return b.set(key, nil, true)
 }
 
+// set puts a value, or deletes the key.
+func (b *Bucket) set(key, value []byte, deleted bool) error {
+	l := b.layer
+	e := l.find(key)
+	if e == nil {
+		var was []byte
+		if s := b.stored(); s != nil && len(value) >= extended {
+			if err := CheckPath(b, key); err != nil {
+				return err
+			}
+			was = s.Get(key)
+		}
+		e = l.entry(key)
+		e.value = was
+	}
+	if !e.touched {
+		e.was, e.touched = e.value, true
+	}
+	if value = append([]byte{}, value...); deleted {
+		value = nil
+	}
+	e.value = value
+	return nil
+}
+
 // Sequence is a number that the bucket has in addition to its keys.
 func (b *Bucket) Sequence() uint64 {
 	if b.layer != nil && b.layer.numbered {
@@ -164,6 +187,17 @@ func OpenBucket(tx *bbolt.Tx, over *Overlay, name []byte) (*Bucket, error) {
 		return nil, nil
 	}
 	return b, nil
+}
+
+// Stored returns values of a database for Apply.
+func Stored(tx *bbolt.Tx) func(name, key []byte) ([]byte, error) {
+	return func(name, key []byte) ([]byte, error) {
+		b, err := OpenBucket(tx, nil, name)
+		if b == nil || err != nil {
+			return nil, err
+		}
+		return get(b, key)
+	}
 }
 
 // CreateBucket is OpenBucket for a bucket that is made where it is missing.

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-
-	"go.etcd.io/bbolt"
 )
 
 // Overlay holds changes to the buckets of a database that its pages do not have yet.
@@ -98,31 +96,6 @@ func (l *layer) find(key []byte) *entry {
 // extended is the length of a value from which on a change of it is kept as what differs
 // from the value before.
 const extended = 48
-
-// set puts a value, or deletes the key.
-func (b *Bucket) set(key, value []byte, deleted bool) error {
-	l := b.layer
-	e := l.find(key)
-	if e == nil {
-		var was []byte
-		if s := b.stored(); s != nil && len(value) >= extended {
-			if err := CheckPath(b, key); err != nil {
-				return err
-			}
-			was = s.Get(key)
-		}
-		e = l.entry(key)
-		e.value = was
-	}
-	if !e.touched {
-		e.was, e.touched = e.value, true
-	}
-	if value = append([]byte{}, value...); deleted {
-		value = nil
-	}
-	e.value = value
-	return nil
-}
 
 func (o *Overlay) setSequence(l *layer, n uint64) error {
 	l.numbered, l.counted, l.sequence = true, true, n
@@ -305,17 +278,6 @@ func (l *layer) entry(key []byte) *entry {
 	return l.entries[i]
 }
 
-// Stored returns values of a database for Apply.
-func Stored(tx *bbolt.Tx) func(name, key []byte) ([]byte, error) {
-	return func(name, key []byte) ([]byte, error) {
-		b, err := OpenBucket(tx, nil, name)
-		if b == nil || err != nil {
-			return nil, err
-		}
-		return get(b, key)
-	}
-}
-
 // Changed is what an overlay has for a bucket.
 type Changed struct {
 	Name     []byte
@@ -345,38 +307,3 @@ func (o *Overlay) Changed() (all []Changed) {
 
 // Empty reports whether there are no changes.
 func (o *Overlay) Empty() bool { return o == nil || len(o.layers) == 0 }
-
-// Fold writes all changes to the pages. Fill returns how full the pages of a bucket become.
-func (o *Overlay) Fold(tx *bbolt.Tx, fill func(name []byte) float64) error {
-	for _, l := range o.layers {
-		if l.hidden {
-			if err := DropBucket(tx, nil, l.name); err != nil {
-				return err
-			}
-		}
-		if len(l.entries) == 0 && !l.made && !l.numbered {
-			continue
-		}
-		b, err := CreateBucket(tx, nil, l.name)
-		if err != nil {
-			return err
-		}
-		b.SetFill(fill(l.name))
-		if l.numbered && b.Sequence() != l.sequence {
-			if err := b.SetSequence(l.sequence); err != nil {
-				return err
-			}
-		}
-		for _, e := range l.entries {
-			if e.value == nil {
-				err = Delete(b, e.key)
-			} else {
-				err = Put(b, e.key, e.value)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}

@@ -2,6 +2,8 @@ package index
 
 import (
 	"fmt"
+
+	"go.etcd.io/bbolt"
 )
 
 // These are the ways into a bucket that return ErrDamaged where bbolt's own would
@@ -16,6 +18,41 @@ func Put(b *Bucket, key, value []byte) error {
 		return err
 	}
 	return b.Put(key, value)
+}
+
+// Fold writes all changes to the pages. Fill returns how full the pages of a bucket become.
+func (o *Overlay) Fold(tx *bbolt.Tx, fill func(name []byte) float64) error {
+	for _, l := range o.layers {
+		if l.hidden {
+			if err := DropBucket(tx, nil, l.name); err != nil {
+				return err
+			}
+		}
+		if len(l.entries) == 0 && !l.made && !l.numbered {
+			continue
+		}
+		b, err := CreateBucket(tx, nil, l.name)
+		if err != nil {
+			return err
+		}
+		b.SetFill(fill(l.name))
+		if l.numbered && b.Sequence() != l.sequence {
+			if err := b.SetSequence(l.sequence); err != nil {
+				return err
+			}
+		}
+		for _, e := range l.entries {
+			if e.value == nil {
+				err = Delete(b, e.key)
+			} else {
+				err = Put(b, e.key, e.value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Delete is b.Delete.

@@ -2,12 +2,14 @@ package trigger
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"thread/bridge/internal/expression"
 	"thread/engine"
 	"thread/filter"
 )
@@ -233,6 +235,21 @@ func (c *Config) Validate() (problems []Problem) {
 	return problems
 }
 
+func compileMap(texts map[string]string) (mapping, *Problem) {
+	m := mapping{}
+	for _, field := range slices.Sorted(maps.Keys(texts)) {
+		if !slices.Contains(mapped, field) {
+			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s is not a field of an event: use one of %s", field, oneOf(mapped))}
+		}
+		p, err := expression.Compile(texts[field], mapEnv{})
+		if err != nil {
+			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s: %v", field, err)}
+		}
+		m[field] = p
+	}
+	return m, nil
+}
+
 // ConfigError is returned by New for a configuration with problems.
 type ConfigError struct{ Problems []Problem }
 
@@ -273,3 +290,20 @@ func (c *Config) Parallel() (n int, key string) {
 	}
 	return 1, ""
 }
+
+// mapEnv is what an expression of map sees. Message is of json the object, else the
+// text. A header that is missing is nil.
+type mapEnv struct {
+	Headers   map[string]any `expr:"headers"`
+	Message   any            `expr:"message"`
+	MessageID string         `expr:"message_id"`
+	Key       string         `expr:"key"`
+	Queue     string         `expr:"queue"`
+	EventName string         `expr:"event_name"`
+	TenantID  string         `expr:"tenant_id"`
+}
+
+// mapping makes the fields of an event out of a message.
+type mapping map[string]*expression.Program
+
+var mapped = []string{"content", "source", "subtype", "type"}

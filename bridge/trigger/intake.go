@@ -3,13 +3,10 @@ package trigger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
-
-	"thread/engine"
 )
 
 // intake stores a batch and tells the broker. It returns an error only when ctx
@@ -88,30 +85,33 @@ func (t *Trigger) intakeSome(ctx context.Context, items []*item) error {
 	return t.tell(ctx, items)
 }
 
-// again calls fn until it succeeds or ctx ends, with a growing wait in between, and
-// notes what is wrong. While the trigger stops, it gives up after giveUpAfter.
-func (t *Trigger) again(ctx context.Context, what string, fn func() error) error {
-	wait, stopped := 100*time.Millisecond, time.Time{}
-	for {
-		t.beats()
-		err := fn()
-		if err == nil {
-			t.noteTrouble(troubleStore, nil)
-			return nil
+// tell tells the broker what became of the messages.
+func (t *Trigger) tell(ctx context.Context, items []*item) error {
+	positions := t.src.Capabilities().Positions
+	for _, i := range items {
+		switch {
+		case i.fresh || i.revived:
+			if t.cfg.Settle == SettleHandled {
+				t.track(i)
+				continue
+			}
+		case i.known:
+			if t.attach(i) {
+				continue
+			}
+		case (i.nack || i.requeue) && !positions:
+			if err := t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, *i.m, i.requeue) }); err != nil {
+				return err
+			}
+			continue
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		d := delivery{m: i.m, done: true}
+		if i.keyed || i.state != 0 {
+			d.at = i.at
 		}
-		if errors.Is(err, engine.ErrCorrupt) || errors.Is(err, engine.ErrClosed) || errors.Is(err, errGivenUp) {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		t.noteTrouble(troubleStore, fmt.Errorf("%s: %w", what, err))
-		t.log.Warn("tried again later, nothing was acknowledged", "stage", what, "error", err, "wait", wait)
-		if err := t.sleepOrStop(ctx, wait, &stopped); err != nil {
-			return err
-		}
-		wait = min(2*wait, 30*time.Second)
+		t.deliveries.add(d)
 	}
+	return t.ackDone(ctx)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -182,15 +182,6 @@ func (t *Trigger) route(i *item) {
 			i.toDLQ = !i.requeue
 		}
 	}
-}
-
-// mayRequeue reports whether a message may be delivered again. One without an id is
-// another one when it is redelivered: it gets one more chance.
-func (t *Trigger) mayRequeue(m *Message, deliveries int64) bool {
-	if m.Unnamed && m.Redelivered {
-		return false
-	}
-	return t.src.Capabilities().Requeue && deliveries < int64(t.cfg.DeliveryLimit)
 }
 
 // outside does what the broker must have done before the position of the message is

@@ -8,48 +8,6 @@ import (
 	"thread/engine"
 )
 
-// The statuses of a message (Q-16).
-const (
-	StatusStored     = "stored"
-	StatusSuccess    = "success"
-	StatusFailed     = "failed"
-	StatusRejected   = "rejected"
-	StatusParseError = "parse_error"
-	StatusDuplicate  = "duplicate"
-)
-
-// Row is what the ledger has of one message. It is in the transaction of its event,
-// so neither is there without the other.
-type Row struct {
-	At         string  `json:"at"`
-	TraceID    string  `json:"trace_id"`
-	MessageID  string  `json:"message_id"`
-	Queue      string  `json:"queue"`
-	EventName  string  `json:"event_name"`
-	TenantID   string  `json:"tenant_id"`
-	Status     string  `json:"status"`
-	DurationMS float64 `json:"duration_ms"` // from the intake to the status
-	AgentRunID *string `json:"agent_run_id"`
-	RetryCount int64   `json:"retry_count"`
-	Error      *string `json:"error"`
-	Event      int64   `json:"event"` // id, 0: none was stored
-	Consumer   string  `json:"consumer,omitempty"`
-	// ModelCalls is how often the handler called a model, nil when it did not say.
-	ModelCalls *int64 `json:"model_calls"`
-	// Attempts are those at handling the event that failed, the newest
-	// engine.MaxHistory of those that were seen, in their order.
-	Attempts []Attempt `json:"attempts,omitempty"`
-
-	at int64 // At, in milliseconds since 1970
-}
-
-// Attempt is one failed attempt at handling an event.
-type Attempt struct {
-	Number int64     `json:"attempt"` // from 1
-	At     time.Time `json:"at"`
-	Error  string    `json:"error"` // no credentials
-}
-
 func (c *Config) row(i *item, now time.Time) Row {
 	return Row{at: now.UnixMilli(), TraceID: i.env.TraceID, MessageID: i.env.MessageID, Queue: c.Queue,
 		EventName: i.env.Type(), TenantID: i.env.TenantID, DurationMS: milliseconds(now.Sub(i.begun)), Consumer: c.Consumer}

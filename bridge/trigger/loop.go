@@ -260,3 +260,39 @@ func (t *Trigger) underWay(ctx context.Context) int {
 	}
 	return n
 }
+
+// Start connects and begins to take messages. It returns ErrRunning, and a
+// *ConnectionError, which is not tried again.
+func (t *Trigger) Start(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running {
+		return ErrRunning
+	}
+	if err := t.src.Connect(ctx, t.state); err != nil {
+		return &ConnectionError{t.cfg.Queue, err}
+	}
+	t.deliveries = newDeliveries(t.src.Capabilities().Positions)
+	if err := errors.Join(t.reload(ctx), t.loadParked(ctx)); err != nil {
+		return errors.Join(err, t.src.Close())
+	}
+	control, err := readControl(ctx, t.th, t.cfg.Name)
+	if err != nil {
+		return errors.Join(err, t.src.Close())
+	}
+	w, err := t.th.Watch()
+	if err != nil {
+		return errors.Join(err, t.src.Close())
+	}
+	t.paused, t.running, t.full, t.result = control.Paused, true, false, nil
+	t.metrics.set(func(m *Metrics) { m.wrong = [troubles]wrong{} })
+	t.backlog, t.doubts = backlog{}, doubts{}
+	t.ended = make(chan struct{})
+	t.beats()
+	loop, stop := context.WithCancel(context.WithoutCancel(ctx))
+	t.stop, t.stopping = stop, loop.Done()
+	t.metrics.set(func(m *Metrics) { m.workers, m.busy = t.cfg.Concurrency, 0 })
+	go t.run(loop, w)
+	t.log.Info("started", "workers", t.cfg.Concurrency, "settle", t.cfg.Settle, "waiting", len(t.open), "paused", t.paused)
+	return nil
+}

@@ -3,44 +3,10 @@ package trigger
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	"thread/bridge/internal/expression"
 	"thread/event"
 )
-
-// mapEnv is what an expression of map sees. Message is of json the object, else the
-// text. A header that is missing is nil.
-type mapEnv struct {
-	Headers   map[string]any `expr:"headers"`
-	Message   any            `expr:"message"`
-	MessageID string         `expr:"message_id"`
-	Key       string         `expr:"key"`
-	Queue     string         `expr:"queue"`
-	EventName string         `expr:"event_name"`
-	TenantID  string         `expr:"tenant_id"`
-}
-
-// mapping makes the fields of an event out of a message.
-type mapping map[string]*expression.Program
-
-var mapped = []string{"content", "source", "subtype", "type"}
-
-func compileMap(texts map[string]string) (mapping, *Problem) {
-	m := mapping{}
-	for _, field := range slices.Sorted(maps.Keys(texts)) {
-		if !slices.Contains(mapped, field) {
-			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s is not a field of an event: use one of %s", field, oneOf(mapped))}
-		}
-		p, err := expression.Compile(texts[field], mapEnv{})
-		if err != nil {
-			return nil, &Problem{"map." + field, fmt.Sprintf("map.%s: %v", field, err)}
-		}
-		m[field] = p
-	}
-	return m, nil
-}
 
 // draft makes the event of an envelope. Its errors wrap ErrParse: a message that
 // cannot be an event goes where those go that cannot be parsed.

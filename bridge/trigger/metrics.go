@@ -38,6 +38,16 @@ func newMetrics(queue string) *Metrics {
 // done counts a message that has come to its end.
 func (m *Metrics) done(status string, took time.Duration) { m.doneAll(status, took, 1) }
 
+// The statuses of a message.
+const (
+	StatusStored     = "stored"
+	StatusSuccess    = "success"
+	StatusFailed     = "failed"
+	StatusRejected   = "rejected"
+	StatusParseError = "parse_error"
+	StatusDuplicate  = "duplicate"
+)
+
 // doneAll is done for n messages that took as long.
 func (m *Metrics) doneAll(status string, took time.Duration, n int64) {
 	m.mu.Lock()
@@ -139,4 +149,17 @@ func (m *Metrics) WriteTo(w io.Writer) (int64, error) {
 	}
 	written, err := io.WriteString(w, b.String())
 	return int64(written), err
+}
+
+// worst returns what has been wrong for the longest time, and for how long; nil for
+// nothing.
+func (m *Metrics) worst() (lasting time.Duration, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.wrong {
+		if d := m.wrong[i].lasting(); m.wrong[i].err != nil && (err == nil || d > lasting) {
+			err, lasting = m.wrong[i].err, d
+		}
+	}
+	return lasting, err
 }

@@ -9,12 +9,6 @@ import (
 	"thread/event"
 )
 
-// Place is where a source is to continue reading: "start", "end", or "time" and a time.
-type Place struct {
-	Name string
-	At   time.Time
-}
-
 // Preview returns the event that a message would become, with the id 0, or why it
 // cannot become one.
 func Preview(c *Config, m *Message, now time.Time) (*event.Event, error) {
@@ -38,10 +32,13 @@ var NoState State = noState{}
 
 type noState struct{}
 
-func (noState) Get(string) []byte                      { return nil }
-func (noState) All(string) map[string][]byte           { return map[string][]byte{} }
+func (noState) Get(string) []byte { return nil }
+
+func (noState) All(string) map[string][]byte { return map[string][]byte{} }
+
 func (noState) Load(string) (map[string][]byte, error) { return map[string][]byte{}, nil }
-func (noState) Update(context.Context, []Write) error  { return nil }
+
+func (noState) Update(context.Context, []Write) error { return nil }
 
 // ReadOnly returns s without its Update.
 func ReadOnly(s State) State { return readOnly{s} }

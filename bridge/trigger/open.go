@@ -3,6 +3,7 @@ package trigger
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -177,4 +178,38 @@ func (t *Trigger) held() (ms []Message) {
 		}
 	}
 	return ms
+}
+
+// lookForConsumer is called once in a tick. It asks why the oldest event waits.
+func (t *Trigger) lookForConsumer(ctx context.Context) {
+	if t.stuck == nil || t.cfg.Settle != SettleHandled {
+		return
+	}
+	if len(t.open) == 0 {
+		t.noteTrouble(troubleConsumer, nil)
+		return
+	}
+	if t.stuckWait--; t.stuckWait > 0 {
+		return
+	}
+	t.stuckWait = stuckEvery
+	oldest := int64(0)
+	for id, w := range t.open {
+		if !w.final && (oldest == 0 || id < oldest) {
+			oldest = id
+		}
+	}
+	if oldest == 0 {
+		t.noteTrouble(troubleConsumer, nil)
+		return
+	}
+	why, err := t.stuck(ctx, t.cfg.Consumer, oldest)
+	switch {
+	case err != nil:
+		t.noteTrouble(troubleConsumer, fmt.Errorf("consumer '%s': %w", t.cfg.Consumer, err))
+	case why != "":
+		t.noteTrouble(troubleConsumer, fmt.Errorf("event %d waits for consumer '%s': %s", oldest, t.cfg.Consumer, why))
+	default:
+		t.noteTrouble(troubleConsumer, nil)
+	}
 }

@@ -22,17 +22,6 @@ const (
 	refusedAtMost   = 3   // after which a round ends
 )
 
-// parkedRecord is a message that waits for the dead letter queue.
-type parkedRecord struct {
-	number  int64
-	ID      string            `json:"id"`
-	Body    []byte            `json:"body"`
-	Headers map[string]string `json:"headers"`
-	At      time.Time         `json:"at"`
-	Key     string            `json:"key,omitempty"`
-	Reason  Reason            `json:"reason"`
-}
-
 func (p *parkedRecord) message() Message {
 	return Message{ID: p.ID, Body: p.Body, Headers: p.Headers, At: p.At, Key: p.Key}
 }
@@ -98,6 +87,32 @@ func (t *Trigger) bury(ctx context.Context, m Message, r Reason) (*parkedRecord,
 	})
 }
 
+// again calls fn until it succeeds or ctx ends, with a growing wait in between, and
+// notes what is wrong. While the trigger stops, it gives up after giveUpAfter.
+func (t *Trigger) again(ctx context.Context, what string, fn func() error) error {
+	wait, stopped := 100*time.Millisecond, time.Time{}
+	for {
+		t.beats()
+		err := fn()
+		if err == nil {
+			t.noteTrouble(troubleStore, nil)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, engine.ErrCorrupt) || errors.Is(err, engine.ErrClosed) || errors.Is(err, errGivenUp) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		t.noteTrouble(troubleStore, fmt.Errorf("%s: %w", what, err))
+		t.log.Warn("tried again later, nothing was acknowledged", "stage", what, "error", err, "wait", wait)
+		if err := t.sleepOrStop(ctx, wait, &stopped); err != nil {
+			return err
+		}
+		wait = min(2*wait, 30*time.Second)
+	}
+}
+
 func (t *Trigger) park(m *Message, r Reason, why error) *parkedRecord {
 	p := &parkedRecord{number: t.parking.next, ID: m.ID, Body: m.Body, Headers: m.Headers, At: m.At, Key: m.Key, Reason: r}
 	t.parking.next++
@@ -143,6 +158,18 @@ func (t *Trigger) retryParked(ctx context.Context) {
 		t.noteTrouble(troubleDLQ, nil)
 		t.log.Info("the dead letter queue has what was parked")
 	}
+}
+
+// noteTrouble notes what is wrong, nil for nothing.
+func (t *Trigger) noteTrouble(what trouble, err error) {
+	defer t.signal()
+	t.metrics.set(func(m *Metrics) {
+		w := &m.wrong[what]
+		if w.err == nil {
+			w.since = time.Now()
+		}
+		w.err = err
+	})
 }
 
 // sendParked sends the oldest of the parked messages and deletes their records.

@@ -12,18 +12,6 @@ import (
 // has not moved on: its events may have been settled in another order.
 const recount = 30 * time.Second
 
-// backlog is what is known of the events that wait for the consumer. Counting them
-// reads all of them: it is done when there may be too many, and again when the
-// consumer has moved on.
-type backlog struct {
-	counted bool
-	count   int64 // at that time
-	through int64 // where the consumer was then
-	at      time.Time
-	taken   int64 // messages taken since
-	storing int   // messages taken and not stored yet
-}
-
 // room returns how many messages may be taken now, 0 for none.
 func (t *Trigger) room(ctx context.Context) int {
 	most := t.cfg.MaxBatch
@@ -82,7 +70,8 @@ func (t *Trigger) waitingOpen(so func(*waitingEvent) bool) (n int) {
 // An event of before a restart has no message out on this connection, and one whose
 // consumer is through with it may wait for its redelivery, to refuse that: neither may
 // keep the redelivery out.
-func isOut(w *waitingEvent) bool            { return w.handle }
+func isOut(w *waitingEvent) bool { return w.handle }
+
 func waitsForConsumer(w *waitingEvent) bool { return w.handle || !w.final }
 
 // waiting returns how many events wait for the consumer, or more than that while

@@ -39,6 +39,31 @@ var statuses = [...]string{StatusStored, StatusSuccess, StatusFailed, StatusReje
 
 const tracePrefix = "queue-"
 
+// Row is what the ledger has of one message. It is in the transaction of its event,
+// so neither is there without the other.
+type Row struct {
+	At         string  `json:"at"`
+	TraceID    string  `json:"trace_id"`
+	MessageID  string  `json:"message_id"`
+	Queue      string  `json:"queue"`
+	EventName  string  `json:"event_name"`
+	TenantID   string  `json:"tenant_id"`
+	Status     string  `json:"status"`
+	DurationMS float64 `json:"duration_ms"` // from the intake to the status
+	AgentRunID *string `json:"agent_run_id"`
+	RetryCount int64   `json:"retry_count"`
+	Error      *string `json:"error"`
+	Event      int64   `json:"event"` // id, 0: none was stored
+	Consumer   string  `json:"consumer,omitempty"`
+	// ModelCalls is how often the handler called a model, nil when it did not say.
+	ModelCalls *int64 `json:"model_calls"`
+	// Attempts are those at handling the event that failed, the newest
+	// engine.MaxHistory of those that were seen, in their order.
+	Attempts []Attempt `json:"attempts,omitempty"`
+
+	at int64 // At, in milliseconds since 1970
+}
+
 func (r *Row) encode() []byte {
 	b := make([]byte, 3, 128)
 	b[0] = rowForm

@@ -265,42 +265,8 @@ func (t *Trigger) noteEnd(e *ending) {
 	t.log.Info("handled", "trace_id", e.TraceID, "event", e.event, "attempts", e.attempts+1, "duration", took)
 }
 
-// delivery is a message that the broker waits to hear about.
-type delivery struct {
-	m    *Message
-	at   []byte // its key, to be settled once the broker was told; nil: none
-	done bool
-	drop bool // see toldKey
-}
-
-// toldKey is the key of a message that the broker was told of, and when.
-type toldKey struct {
-	at   []byte
-	when time.Time
-	drop bool // its event failed: the key is not kept
-}
-
-// deliveries are those that are not acknowledged. Of a source with positions they
-// are acknowledged in their order within a key, so that nothing is passed over.
-type deliveries struct {
-	inOrder bool
-	byKey   map[string][]*delivery
-	ready   []*delivery
-}
-
 func newDeliveries(inOrder bool) *deliveries {
 	return &deliveries{inOrder: inOrder, byKey: map[string][]*delivery{}}
-}
-
-func (d *deliveries) add(one delivery) *delivery {
-	p := &one
-	if d.inOrder && one.m.Position != nil {
-		k := one.m.Position.Key
-		d.byKey[k] = append(d.byKey[k], p)
-	} else if one.done {
-		d.ready = append(d.ready, p)
-	}
-	return p
 }
 
 // finish marks a delivery as done.

@@ -92,6 +92,12 @@ func MadeLater(queue string) string {
 	return "dead letter queue " + queue + " does not exist yet: it is made for the first message, if the account may do that"
 }
 
+// Place is where a source is to continue reading: "start", "end", or "time" and a time.
+type Place struct {
+	Name string
+	At   time.Time
+}
+
 // Seeker is implemented by a Source with positions that can go back or forward: it
 // returns the records of State to store in place of those that are there, one for
 // each key, and tells the broker. It is called on a source that is not connected. What
@@ -146,6 +152,33 @@ type Message struct {
 	Handle any
 }
 
+func (d *deliveries) add(one delivery) *delivery {
+	p := &one
+	if d.inOrder && one.m.Position != nil {
+		k := one.m.Position.Key
+		d.byKey[k] = append(d.byKey[k], p)
+	} else if one.done {
+		d.ready = append(d.ready, p)
+	}
+	return p
+}
+
+// delivery is a message that the broker waits to hear about.
+type delivery struct {
+	m    *Message
+	at   []byte // its key, to be settled once the broker was told; nil: none
+	done bool
+	drop bool // see toldKey
+}
+
+// deliveries are those that are not acknowledged. Of a source with positions they
+// are acknowledged in their order within a key, so that nothing is passed over.
+type deliveries struct {
+	inOrder bool
+	byKey   map[string][]*delivery
+	ready   []*delivery
+}
+
 // Position is the place of a message in a stream whose messages come in order.
 // The transaction that stores a message stores its position; one that is not after
 // what is stored under its key is a duplicate.
@@ -188,6 +221,13 @@ type State interface {
 	Update(ctx context.Context, ws []Write) error
 }
 
+// Attempt is one failed attempt at handling an event.
+type Attempt struct {
+	Number int64     `json:"attempt"` // from 1
+	At     time.Time `json:"at"`
+	Error  string    `json:"error"` // no credentials
+}
+
 // Reason says why a message goes to the dead letter queue. Its texts hold no
 // credentials.
 type Reason struct {
@@ -203,6 +243,17 @@ type Reason struct {
 	TraceID    string
 	// BodyBytes is how long the body was, when only its beginning is sent; else 0.
 	BodyBytes int
+}
+
+// parkedRecord is a message that waits for the dead letter queue.
+type parkedRecord struct {
+	number  int64
+	ID      string            `json:"id"`
+	Body    []byte            `json:"body"`
+	Headers map[string]string `json:"headers"`
+	At      time.Time         `json:"at"`
+	Key     string            `json:"key,omitempty"`
+	Reason  Reason            `json:"reason"`
 }
 
 // Health is the answer of a health check.

@@ -56,32 +56,3 @@ func (t *Trigger) noteStored(items []*item) {
 		t.onStored(source, t.subscribed)
 	}
 }
-
-// tell tells the broker what became of the messages.
-func (t *Trigger) tell(ctx context.Context, items []*item) error {
-	positions := t.src.Capabilities().Positions
-	for _, i := range items {
-		switch {
-		case i.fresh || i.revived:
-			if t.cfg.Settle == SettleHandled {
-				t.track(i)
-				continue
-			}
-		case i.known:
-			if t.attach(i) {
-				continue
-			}
-		case (i.nack || i.requeue) && !positions:
-			if err := t.again(ctx, "refusing a message", func() error { return t.src.Nack(ctx, *i.m, i.requeue) }); err != nil {
-				return err
-			}
-			continue
-		}
-		d := delivery{m: i.m, done: true}
-		if i.keyed || i.state != 0 {
-			d.at = i.at
-		}
-		t.deliveries.add(d)
-	}
-	return t.ackDone(ctx)
-}

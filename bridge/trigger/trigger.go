@@ -30,6 +30,25 @@ import (
 	"thread/engine"
 )
 
+// backlog is what is known of the events that wait for the consumer. Counting them
+// reads all of them: it is done when there may be too many, and again when the
+// consumer has moved on.
+type backlog struct {
+	counted bool
+	count   int64 // at that time
+	through int64 // where the consumer was then
+	at      time.Time
+	taken   int64 // messages taken since
+	storing int   // messages taken and not stored yet
+}
+
+// toldKey is the key of a message that the broker was told of, and when.
+type toldKey struct {
+	at   []byte
+	when time.Time
+	drop bool // its event failed: the key is not kept
+}
+
 // Trigger takes messages from one source into one thread. Start it once; Stop ends
 // it. Its other methods may be called at any time.
 type Trigger struct {
@@ -115,6 +134,7 @@ type ConnectionError struct {
 func (e *ConnectionError) Error() string {
 	return fmt.Sprintf("cannot connect to queue %s: %s", e.Queue, Redact(e.Err.Error()))
 }
+
 func (e *ConnectionError) Unwrap() error { return e.Err }
 
 // New returns a trigger that is not running. It returns a *ConfigError.
@@ -143,42 +163,6 @@ func New(t *engine.Thread, src Source, c Config, o Options) (*Trigger, error) {
 	return &Trigger{cfg: c, th: t, src: src, log: slog.New(RedactHandler{o.Log.Handler()}).With("trigger", c.Name, "queue", c.Queue),
 		now: o.Now, onStored: o.OnStored, drain: o.Drain, stuck: o.Stuck, alive: o.Alive, governor: g, trace: o.Trace, mapping: m, metrics: newMetrics(c.Queue),
 		state: newState(t, &c), tickEvery: tickEvery, keptBack: keptBack, parkMost: parkedAtMost, giveUp: giveUpAfter, changed: make(chan struct{})}, nil
-}
-
-// Start connects and begins to take messages. It returns ErrRunning, and a
-// *ConnectionError, which is not tried again.
-func (t *Trigger) Start(ctx context.Context) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running {
-		return ErrRunning
-	}
-	if err := t.src.Connect(ctx, t.state); err != nil {
-		return &ConnectionError{t.cfg.Queue, err}
-	}
-	t.deliveries = newDeliveries(t.src.Capabilities().Positions)
-	if err := errors.Join(t.reload(ctx), t.loadParked(ctx)); err != nil {
-		return errors.Join(err, t.src.Close())
-	}
-	control, err := readControl(ctx, t.th, t.cfg.Name)
-	if err != nil {
-		return errors.Join(err, t.src.Close())
-	}
-	w, err := t.th.Watch()
-	if err != nil {
-		return errors.Join(err, t.src.Close())
-	}
-	t.paused, t.running, t.full, t.result = control.Paused, true, false, nil
-	t.metrics.set(func(m *Metrics) { m.wrong = [troubles]wrong{} })
-	t.backlog, t.doubts = backlog{}, doubts{}
-	t.ended = make(chan struct{})
-	t.beats()
-	loop, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t.stop, t.stopping = stop, loop.Done()
-	t.metrics.set(func(m *Metrics) { m.workers, m.busy = t.cfg.Concurrency, 0 })
-	go t.run(loop, w)
-	t.log.Info("started", "workers", t.cfg.Concurrency, "settle", t.cfg.Settle, "waiting", len(t.open), "paused", t.paused)
-	return nil
 }
 
 // Stop ends the taking of messages, waits for handlers that run, for as long as
@@ -240,4 +224,35 @@ func (t *Trigger) Changed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.changed
+}
+
+// mayRequeue reports whether a message may be delivered again. One without an id is
+// another one when it is redelivered: it gets one more chance.
+func (t *Trigger) mayRequeue(m *Message, deliveries int64) bool {
+	if m.Unnamed && m.Redelivered {
+		return false
+	}
+	return t.src.Capabilities().Requeue && deliveries < int64(t.cfg.DeliveryLimit)
+}
+
+// sleepOrStop waits for d, or until a stop begins. It returns errGivenUp when one began
+// before giveUpAfter.
+func (t *Trigger) sleepOrStop(ctx context.Context, d time.Duration, stopped *time.Time) error {
+	stopping := t.stopping
+	if !stopped.IsZero() {
+		if time.Since(*stopped) > t.giveUp {
+			return errGivenUp
+		}
+		stopping, d = nil, min(d, t.giveUp/10)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-stopping:
+		*stopped = time.Now()
+	case <-timer.C:
+	}
+	return nil
 }

@@ -1,9 +1,7 @@
 package trigger
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -29,31 +27,6 @@ type wrong struct {
 	since time.Time
 }
 
-// noteTrouble notes what is wrong, nil for nothing.
-func (t *Trigger) noteTrouble(what trouble, err error) {
-	defer t.signal()
-	t.metrics.set(func(m *Metrics) {
-		w := &m.wrong[what]
-		if w.err == nil {
-			w.since = time.Now()
-		}
-		w.err = err
-	})
-}
-
-// worst returns what has been wrong for the longest time, and for how long; nil for
-// nothing.
-func (m *Metrics) worst() (lasting time.Duration, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.wrong {
-		if d := m.wrong[i].lasting(); m.wrong[i].err != nil && (err == nil || d > lasting) {
-			err, lasting = m.wrong[i].err, d
-		}
-	}
-	return lasting, err
-}
-
 func (w *wrong) lasting() time.Duration {
 	if w.err == nil {
 		return 0
@@ -68,61 +41,5 @@ var errGivenUp = errors.New("given up, since the trigger stops")
 // giveUpAfter is how long a trigger that stops continues trying what fails.
 const giveUpAfter = 3 * time.Second
 
-// sleepOrStop waits for d, or until a stop begins. It returns errGivenUp when one began
-// before giveUpAfter.
-func (t *Trigger) sleepOrStop(ctx context.Context, d time.Duration, stopped *time.Time) error {
-	stopping := t.stopping
-	if !stopped.IsZero() {
-		if time.Since(*stopped) > t.giveUp {
-			return errGivenUp
-		}
-		stopping, d = nil, min(d, t.giveUp/10)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-stopping:
-		*stopped = time.Now()
-	case <-timer.C:
-	}
-	return nil
-}
-
 // stuckEvery is how many ticks lie between two questions to Options.Stuck.
 const stuckEvery = 5
-
-// lookForConsumer is called once in a tick. It asks why the oldest event waits.
-func (t *Trigger) lookForConsumer(ctx context.Context) {
-	if t.stuck == nil || t.cfg.Settle != SettleHandled {
-		return
-	}
-	if len(t.open) == 0 {
-		t.noteTrouble(troubleConsumer, nil)
-		return
-	}
-	if t.stuckWait--; t.stuckWait > 0 {
-		return
-	}
-	t.stuckWait = stuckEvery
-	oldest := int64(0)
-	for id, w := range t.open {
-		if !w.final && (oldest == 0 || id < oldest) {
-			oldest = id
-		}
-	}
-	if oldest == 0 {
-		t.noteTrouble(troubleConsumer, nil)
-		return
-	}
-	why, err := t.stuck(ctx, t.cfg.Consumer, oldest)
-	switch {
-	case err != nil:
-		t.noteTrouble(troubleConsumer, fmt.Errorf("consumer '%s': %w", t.cfg.Consumer, err))
-	case why != "":
-		t.noteTrouble(troubleConsumer, fmt.Errorf("event %d waits for consumer '%s': %s", oldest, t.cfg.Consumer, why))
-	default:
-		t.noteTrouble(troubleConsumer, nil)
-	}
-}

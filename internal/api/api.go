@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"thread/filter"
 	"thread/internal/address"
 	"thread/internal/signed"
 	"thread/internal/similar"
@@ -29,6 +30,11 @@ type API struct {
 	key      signed.Key // of the deliveries of directories
 	keys     sync.Map   // of the other threads, see signing: from *engine.Thread to signed.Key
 }
+
+const (
+	countTime    = 20 * time.Second
+	countsAtOnce = 2
+)
 
 // New returns the API of host. Each 64 KiB of a body have partTime to come. The journal,
 // nil for none, keeps the answers of requests with a key over a restart. The key signs
@@ -69,6 +75,10 @@ func (a *API) answer(r route, rw http.ResponseWriter, q *http.Request) error {
 	return a.repeats.once(rw, q, r.answer)
 }
 
+func (a *API) body(rw http.ResponseWriter, q *http.Request, most int64) *timedBody {
+	return &timedBody{ReadCloser: http.MaxBytesReader(rw, q.Body, most), control: http.NewResponseController(rw), time: a.partTime}
+}
+
 // route is a path that is answered, as the description names it.
 type route struct {
 	method, path string
@@ -93,6 +103,49 @@ func (a *API) routes() []route {
 		{"POST", consumer + "/pause", Admin, a.pause, nil, 0},
 		{"POST", consumer + "/resume", Admin, a.resume, nil, 0},
 	}, a.stateRoutes(), a.outboxRoutes(), a.historyRoutes())
+}
+
+// events answers with those after an id, oldest first, or with the stream of them. A page
+// ends early when its time or room has ended, and says where to continue.
+func (a *API) events(rw http.ResponseWriter, q *http.Request) error {
+	t, err := a.host.Thread(q.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	if accepts(q, eventStream) {
+		a.host.Stream(rw, q, t)
+		return nil
+	}
+	after, err := number(q, "after", 0)
+	if err != nil {
+		return err
+	}
+	limit, err := number(q, "limit", pageEvents)
+	if err != nil {
+		return err
+	}
+	if limit < 1 || limit > maxPage {
+		return badRequest("limit is not from 1 to %d", maxPage)
+	}
+	where := q.URL.Query().Get("filter")
+	if where != "" {
+		if _, err := filter.Compile(where); err != nil {
+			return err
+		}
+	}
+	p := page{where: where, limit: limit, last: after}
+	if err := p.read(q, t.Engine()); err != nil {
+		return err
+	}
+	answering(rw)
+	p.write(rw)
+	return nil
+}
+
+func (a *API) describe(rw http.ResponseWriter, _ *http.Request) error {
+	rw.Header().Set("Content-Type", "application/json")
+	_, _ = rw.Write(Description()) // who asked may be gone
+	return nil
 }
 
 // checkQuery refuses a query that cannot be decoded, as a filter with a %, and one with
@@ -138,15 +191,35 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, q *http.Request) {
 	Refuse(rw, &Error{out.status, fmt.Sprintf("%s %s is not described in %s", q.Method, q.URL.Path, DescriptionPath)})
 }
 
+// Refuse answers with an error, as problem details (RFC 9457). The rest of the request is
+// not waited for, so the connection ends.
+func Refuse(rw http.ResponseWriter, err error) {
+	k := kindOf(err)
+	if h := rw.Header(); (k.Status == http.StatusServiceUnavailable || k.Status == http.StatusTooManyRequests) && h.Get("Retry-After") == "" {
+		h.Set("Retry-After", "1")
+	}
+	rw.Header().Set("Connection", "close")
+	_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
+	rw.Header().Set("Content-Type", "application/problem+json")
+	put(rw, k.Status, struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{k.Type(), k.Title, k.Status, err.Error()})
+}
+
 // muted is an answer without a body.
 type muted struct {
 	header http.Header
 	status int
 }
 
-func (m *muted) Header() http.Header         { return m.header }
+func (m *muted) Header() http.Header { return m.header }
+
 func (m *muted) Write(p []byte) (int, error) { return len(p), nil }
-func (m *muted) WriteHeader(status int)      { m.status = status }
+
+func (m *muted) WriteHeader(status int) { m.status = status }
 
 // DescriptionPath is where the description of the API is.
 const DescriptionPath = "/openapi.json"
@@ -220,11 +293,6 @@ func put(rw http.ResponseWriter, status int, data any) {
 
 // answerTime is how long an answer may take to be taken.
 const answerTime = 30 * time.Second
-
-// answering gives an answer its time, whatever was waited for before.
-func answering(rw http.ResponseWriter) {
-	_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(answerTime))
-}
 
 // Routes returns the method and path of all that is answered, in order.
 func Routes() (list []string) {

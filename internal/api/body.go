@@ -37,10 +37,6 @@ type timedBody struct {
 	left    int // until it begins again
 }
 
-func (a *API) body(rw http.ResponseWriter, q *http.Request, most int64) *timedBody {
-	return &timedBody{ReadCloser: http.MaxBytesReader(rw, q.Body, most), control: http.NewResponseController(rw), time: a.partTime}
-}
-
 func (b *timedBody) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		b.left = partBytes

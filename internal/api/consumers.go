@@ -35,9 +35,6 @@ type settling struct {
 	Lease    string `json:"lease"`    // of extend
 }
 
-// errNotGiven refuses a delivery that no client was given.
-var errNotGiven = errors.New("no client was given that delivery: send the text that next answered, as it is")
-
 func (r *taking) options() (o engine.NextOptions, timeout time.Duration, err error) {
 	if r.Limit < 0 || r.Limit > maxEvents {
 		return o, 0, badRequest("limit is not from 1 to %d", maxEvents)

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	_ "embed"
 	"io"
-	"net/http"
 	"sync"
 )
 
@@ -27,9 +26,3 @@ var Description = sync.OnceValue(func() []byte {
 	}
 	return text
 })
-
-func (a *API) describe(rw http.ResponseWriter, _ *http.Request) error {
-	rw.Header().Set("Content-Type", "application/json")
-	_, _ = rw.Write(Description()) // who asked may be gone
-	return nil
-}

@@ -9,7 +9,6 @@ import (
 
 	"thread/engine"
 	"thread/event"
-	"thread/filter"
 )
 
 const (
@@ -19,43 +18,6 @@ const (
 	maxPage    = 1000
 	pageBytes  = 1 << 20 // of content on one page, except for its last event
 )
-
-// events answers with those after an id, oldest first, or with the stream of them. A page
-// ends early when its time or room has ended, and says where to continue.
-func (a *API) events(rw http.ResponseWriter, q *http.Request) error {
-	t, err := a.host.Thread(q.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	if accepts(q, eventStream) {
-		a.host.Stream(rw, q, t)
-		return nil
-	}
-	after, err := number(q, "after", 0)
-	if err != nil {
-		return err
-	}
-	limit, err := number(q, "limit", pageEvents)
-	if err != nil {
-		return err
-	}
-	if limit < 1 || limit > maxPage {
-		return badRequest("limit is not from 1 to %d", maxPage)
-	}
-	where := q.URL.Query().Get("filter")
-	if where != "" {
-		if _, err := filter.Compile(where); err != nil {
-			return err
-		}
-	}
-	p := page{where: where, limit: limit, last: after}
-	if err := p.read(q, t.Engine()); err != nil {
-		return err
-	}
-	answering(rw)
-	p.write(rw)
-	return nil
-}
 
 // page is the events of an answer.
 type page struct {

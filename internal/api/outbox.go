@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -10,9 +9,6 @@ import (
 	"thread/event"
 	"thread/outbox"
 )
-
-// errNotFailed reports a message that cannot be retried.
-var errNotFailed = errors.New("it has not failed")
 
 // messages lists records of the outbox.
 func messages(q *http.Request, t Thread) (any, error) {
@@ -79,6 +75,9 @@ type retrying struct {
 	EventIDs []string `json:"event_ids"`
 	All      bool     `json:"all"`
 }
+
+// changedAtOnce is how many letters are changed in one transaction.
+const changedAtOnce = 500
 
 // retryMessages makes failed messages pending again: all that are named or none.
 func retryMessages(q *http.Request, t Thread, r *retrying) (any, error) {
@@ -202,16 +201,4 @@ func (a *API) pushEntries(q *http.Request, t Thread) (any, error) {
 	}
 	t.Pushed()
 	return list, nil
-}
-
-func (a *API) outboxRoutes() []route {
-	const box = "/threads/{name}/outbox"
-	return []route{
-		{"GET", box + "/messages", Read, a.thread(messages), []string{"status", "type", "after", "limit"}, 0},
-		{"POST", box + "/messages", Write, a.thread(addMessage), []string{"delay"}, outbox.MaxMessageBytes},
-		{"POST", box + "/push", Write, a.thread(a.pushEntries), nil, maxLineBytes},
-		{"GET", box + "/messages/{message}", Read, a.thread(oneMessage), nil, 0},
-		{"GET", box + "/stats", Read, a.thread(outboxStats), nil, 0},
-		{"POST", box + "/retry", Admin, asked(a, retryMessages), nil, 0},
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"thread/engine"
 	"thread/filter"
@@ -22,6 +21,24 @@ type Kind struct {
 
 // Type returns the URI of the kind.
 func (k Kind) Type() string { return "urn:thread:problem:" + k.Name }
+
+// errNotGiven refuses a delivery that no client was given.
+var errNotGiven = errors.New("no client was given that delivery: send the text that next answered, as it is")
+
+// errNotFailed reports a message that cannot be retried.
+var errNotFailed = errors.New("it has not failed")
+
+// keyHeader names a request, so that it can be sent again when its answer was lost.
+const keyHeader = "Idempotency-Key"
+
+var (
+	// errGone reports that the client disconnected, and that the request changed nothing.
+	errGone = errors.New("the client disconnected before the answer")
+	// errInProgress, errLarge and errCutOff report why a repeated request has no answer.
+	errInProgress = errors.New("a request with this " + keyHeader + " is in progress")
+	errLarge      = errors.New("this request has succeeded; its answer was too large to be kept")
+	errCutOff     = errors.New("the server ended before it answered this request: look at what it has changed, and send what is missing with another " + keyHeader)
+)
 
 // kinds are the kinds of problems. The first kind of a status without errors is for
 // refusals with this status.
@@ -109,22 +126,4 @@ func kindOfStatus(status int) Kind {
 		}
 	}
 	return Kind{"other", status, http.StatusText(status), nil}
-}
-
-// Refuse answers with an error, as problem details (RFC 9457). The rest of the request is
-// not waited for, so the connection ends.
-func Refuse(rw http.ResponseWriter, err error) {
-	k := kindOf(err)
-	if h := rw.Header(); (k.Status == http.StatusServiceUnavailable || k.Status == http.StatusTooManyRequests) && h.Get("Retry-After") == "" {
-		h.Set("Retry-After", "1")
-	}
-	rw.Header().Set("Connection", "close")
-	_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
-	rw.Header().Set("Content-Type", "application/problem+json")
-	put(rw, k.Status, struct {
-		Type   string `json:"type"`
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{k.Type(), k.Title, k.Status, err.Error()})
 }

@@ -71,6 +71,11 @@ func (a *API) push(rw http.ResponseWriter, q *http.Request) error {
 	return nil
 }
 
+// answering gives an answer its time, whatever was waited for before.
+func answering(rw http.ResponseWriter) {
+	_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(answerTime))
+}
+
 // wait returns the duration of a member or parameter, from 0 to most; 0 is not a bound.
 func wait(name, text string, most time.Duration) (time.Duration, error) {
 	if text == "" {

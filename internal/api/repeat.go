@@ -5,16 +5,12 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 )
-
-// keyHeader names a request, so that it can be sent again when its answer was lost.
-const keyHeader = "Idempotency-Key"
 
 // replayedHeader marks an answer that was kept.
 const replayedHeader = "Idempotent-Replayed"
@@ -26,15 +22,6 @@ const (
 	keptBytes    = 16 << 20 // of all kept answers
 	maxKeptBytes = 1 << 20  // of one answer
 	entryBytes   = 512      // of a kept answer next to its body
-)
-
-var (
-	// errGone reports that the client disconnected, and that the request changed nothing.
-	errGone = errors.New("the client disconnected before the answer")
-	// errInProgress, errLarge and errCutOff report why a repeated request has no answer.
-	errInProgress = errors.New("a request with this " + keyHeader + " is in progress")
-	errLarge      = errors.New("this request has succeeded; its answer was too large to be kept")
-	errCutOff     = errors.New("the server ended before it answered this request: look at what it has changed, and send what is missing with another " + keyHeader)
 )
 
 // Journal keeps lines of text over a restart. Load returns them, nil for none; Save
@@ -74,7 +61,8 @@ type kept struct {
 }
 
 func (k *kept) sum() [sha256.Size]byte { return [sha256.Size]byte(k.Key) }
-func (k *kept) size() int              { return entryBytes + len(k.Answer) }
+
+func (k *kept) size() int { return entryBytes + len(k.Answer) }
 
 // line returns the line of the journal.
 func (k *kept) line() []byte {

@@ -10,6 +10,7 @@ import (
 	"thread/event"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
+	"thread/outbox"
 )
 
 // thread makes an answer out of what do says of the request's thread, nil for nothing.
@@ -152,9 +153,6 @@ type selection struct {
 	EventID  int64  `json:"event_id"`
 	Filter   string `json:"filter"`
 }
-
-// changedAtOnce is how many letters are changed in one transaction.
-const changedAtOnce = 500
 
 // changeLetters does something with the selected letters, and answers how many there were.
 func changeLetters(do func(t *engine.Thread, q *http.Request, some []engine.DeadLetter) (int64, error)) func(q *http.Request, t Thread, r *selection) (any, error) {
@@ -301,5 +299,17 @@ func (a *API) stateRoutes() []route {
 		{"GET", name + "/schedules", Read, a.thread(schedules), nil, 0},
 		{"POST", name + "/schedules", Write, asked(a, schedule), nil, 0},
 		{"DELETE", name + "/schedules/{schedule}", Write, a.thread(unschedule), []string{"once"}, 0},
+	}
+}
+
+func (a *API) outboxRoutes() []route {
+	const box = "/threads/{name}/outbox"
+	return []route{
+		{"GET", box + "/messages", Read, a.thread(messages), []string{"status", "type", "after", "limit"}, 0},
+		{"POST", box + "/messages", Write, a.thread(addMessage), []string{"delay"}, outbox.MaxMessageBytes},
+		{"POST", box + "/push", Write, a.thread(a.pushEntries), nil, maxLineBytes},
+		{"GET", box + "/messages/{message}", Read, a.thread(oneMessage), nil, 0},
+		{"GET", box + "/stats", Read, a.thread(outboxStats), nil, 0},
+		{"POST", box + "/retry", Admin, asked(a, retryMessages), nil, 0},
 	}
 }

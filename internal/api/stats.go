@@ -12,11 +12,6 @@ import (
 	"thread/internal/counts"
 )
 
-const (
-	countTime    = 20 * time.Second
-	countsAtOnce = 2
-)
-
 var errCounting error = &Error{http.StatusServiceUnavailable, "counting takes too long: give since, or a filter of source, type or subtype, which are indexed"}
 
 // stats counts events as thread stats does, in a time and for a few clients at once.

@@ -4,40 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"thread/engine"
+	"thread/event"
+	"thread/internal/dispatch"
 	"thread/internal/programs"
 	"thread/internal/similar"
 	"thread/internal/terminal"
 )
-
-// App is one run of a program.
-type App struct {
-	program *Program
-
-	Stdin  io.Reader
-	Out    terminal.Output
-	Stderr io.Writer
-
-	verb *Verb // nil before it is known
-	Json bool  // errors are JSON
-
-	// What messages speak of, once known.
-	Dir      string // the absolute thread directory
-	Consumer string // the verb is about it
-	Schedule string
-	Target   string // the path that is read from or written to also
-
-	warnings []string // printed last, so that an error's JSON is the first line
-}
-
-// Command is the grammar of one verb, filled by the parser, and what it does.
-type Command interface {
-	Run(ctx context.Context, a *App) error
-}
 
 // start finds the verb and runs it.
 func (a *App) start(args []string) error {
@@ -97,6 +74,21 @@ func (a *App) start(args []string) error {
 	return cmd.Run(context.Background(), a)
 }
 
+func (a *App) manual(args []string) error {
+	if len(args) != 1 {
+		return a.program.invalidCommand(append([]string{manualVerb}, args...))
+	}
+	if err := os.MkdirAll(args[0], 0o755); err != nil {
+		return err
+	}
+	for name, page := range a.program.ManualPages() {
+		if err := os.WriteFile(filepath.Join(args[0], name), page, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // finish flushes stdout, reports err and returns the exit code.
 func (a *App) finish(err error) int {
 	if flushErr := a.Out.Flush(); err == nil {
@@ -112,11 +104,30 @@ func (a *App) finish(err error) int {
 	return code
 }
 
-// Warn keeps a warning for the end of the run.
-func (a *App) Warn(format string, args ...any) {
-	if line := fmt.Sprintf(format, args...); !slices.Contains(a.warnings, line) {
-		a.warnings = append(a.warnings, line)
+// report prints err on stderr and returns the exit code.
+func (a *App) report(err error) int {
+	var r *refusal
+	if errors.As(err, &r) {
+		fmt.Fprint(a.Stderr, r.text)
+		fmt.Fprint(a.Stderr, r.hint)
+		return 2
 	}
+	var exited Exited
+	if errors.As(err, &exited) {
+		return int(exited)
+	}
+	f := a.explain(err)
+	if a.Json {
+		line := event.AppendString([]byte(`{"error":`), f.What)
+		line = event.AppendString(append(line, `,"suggestion":`...), f.Fix)
+		fmt.Fprintf(a.Stderr, "%s}\n", line)
+		return f.Code
+	}
+	fmt.Fprintf(a.Stderr, "Error: %s - %s\n", terminal.Printable(f.What), terminal.Printable(f.Fix))
+	if f.Excerpt != "" && terminal.IsTerminal(a.Stderr) {
+		fmt.Fprint(a.Stderr, f.Excerpt)
+	}
+	return f.Code
 }
 
 // Open opens the thread directory that a --thread flag names.
@@ -185,6 +196,16 @@ func (a *App) unknown(args []string) error {
 		return a.replaceBy(path, args[1:])
 	}
 	return a.program.invalidCommand(args)
+}
+
+// OwnDir is SetDir for what only the account may do that the thread belongs to: what it
+// does was chosen by an account that can write the thread.
+func (a *App) OwnDir(dir string) error {
+	err := a.SetDir("--thread", dir)
+	if err == nil && IsThread(a.Dir) {
+		err = dispatch.Own(a.Dir)
+	}
+	return err
 }
 
 func (p *Program) invalidCommand(args []string) error {

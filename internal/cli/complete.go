@@ -13,10 +13,6 @@ import (
 // program's name, and the last of them, perhaps empty, is to be completed.
 const completeVerb = "__complete"
 
-// candidate is a word that can stand where the cursor is. One that ends in a
-// slash can be completed further.
-type candidate struct{ word, help string }
-
 // complete prints the candidates, one per line: the word, a tab, its help. None
 // leaves the word to the shell, which then offers files. It never fails, since
 // there is no place for a message on a half-typed line.

@@ -9,6 +9,10 @@ import (
 // completeEntries bounds how much of a directory is looked at for candidates.
 const completeEntries = 4096
 
+// candidate is a word that can stand where the cursor is. One that ends in a
+// slash can be completed further.
+type candidate struct{ word, help string }
+
 // directories returns the threads, and with a slash the other directories, whose
 // path may begin with cur. They are spelled as cur is: relative, with ~/ or in
 // full. Hidden ones are offered once their dot is typed.

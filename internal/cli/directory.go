@@ -11,14 +11,12 @@ import (
 
 	"thread/engine"
 	"thread/internal/terminal"
+	"thread/jsonlog"
 )
 
 // envDir names the environment variable that stands in for --thread. Handlers
 // find their own thread in it.
 const envDir = "THREAD_DIR"
-
-// takesThread is a grammar with the flag --thread.
-type takesThread interface{ threadFlag() *Text }
 
 func (f *ThreadFlags) threadFlag() *Text { return &f.Thread }
 
@@ -213,6 +211,60 @@ func (f *RootFlag) Each(a *App, thread *Text, json bool, fn func(dir string) err
 		return LogicError("consumer '"+a.Consumer+"' is not subscribed in any of these threads", "see thread info with the same threads")
 	}
 	return nil
+}
+
+// Warn keeps a warning for the end of the run.
+func (a *App) Warn(format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); !slices.Contains(a.warnings, line) {
+		a.warnings = append(a.warnings, line)
+	}
+}
+
+// parse fills cmd, the grammar of v, from args. The error is errHelp, errVersion or a
+// usage failure. Both requests win over every usage failure, as in the original.
+func (a *App) parse(v *Verb, cmd Command, args []string) error {
+	if quick(cmd, args) {
+		if with, ok := cmd.(takesJSON); ok {
+			a.Json = with.wantsJSON()
+		}
+		return a.filled(v, cmd, args)
+	}
+	k := newParser(v, cmd)
+	err := fill(k, args)
+	a.Json = wantsJSON(k.Model.Flags, args)
+	if err == nil {
+		return a.filled(v, cmd, args)
+	}
+	if errors.Is(err, errHelp) {
+		return err
+	}
+	if asked := asked(k.Model, args); asked != nil {
+		return asked
+	}
+	what, fix, found := strings.Cut(err.Error(), ", did you mean ")
+	if len(k.Model.Positional) > 0 && strings.HasPrefix(what, "unknown flag -") && !strings.HasPrefix(what, "unknown flag --") {
+		return UsageError(what, "put -- before an argument that begins with a hyphen")
+	}
+	if found && fix != `"-h"?` { // as near to two letters as anything
+		return UsageError(what, "did you mean "+fix)
+	}
+	return UsageError(what, "see thread "+v.Name+" --help")
+}
+
+// filled checks a grammar that was filled from args, and gives it its default directory.
+func (a *App) filled(v *Verb, cmd Command, args []string) error {
+	if err := checkText(v, args); err != nil {
+		return err
+	}
+	return defaultDir(cmd)
+}
+
+// LogWarning writes a warning into logs/thread.log as well as on stderr.
+func (a *App) LogWarning(format string, args ...any) {
+	a.Warn(format, args...)
+	if !IsURL(a.Dir) {
+		jsonlog.OpenLog(a.Dir).Warn(format, args...)
+	}
 }
 
 // Resolve returns the absolute form of a directory given by a user: relative to

@@ -91,15 +91,8 @@ type LineError struct {
 }
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
-func (e *LineError) Unwrap() error { return e.Err }
 
-// Rule is one line of the table of error words. An empty What stands for the error's
-// own text.
-type Rule struct {
-	Is        error
-	Code      int
-	What, Fix string
-}
+func (e *LineError) Unwrap() error { return e.Err }
 
 // isEmpty reports whether the directory's events.db is empty, as FAT can leave it when
 // the power fails during init.

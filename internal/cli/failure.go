@@ -1,12 +1,6 @@
 package cli
 
-import (
-	"errors"
-	"fmt"
-
-	"thread/event"
-	"thread/internal/terminal"
-)
+import "fmt"
 
 // Failure is an error in the words of the command line: what went wrong, how to
 // fix it, and the exit code (T-04, T-05).
@@ -33,29 +27,3 @@ func Taken(path string) error { return LogicError(path+" already exists", "name 
 type Exited int
 
 func (e Exited) Error() string { return fmt.Sprintf("exit %d", int(e)) }
-
-// report prints err on stderr and returns the exit code.
-func (a *App) report(err error) int {
-	var r *refusal
-	if errors.As(err, &r) {
-		fmt.Fprint(a.Stderr, r.text)
-		fmt.Fprint(a.Stderr, r.hint)
-		return 2
-	}
-	var exited Exited
-	if errors.As(err, &exited) {
-		return int(exited)
-	}
-	f := a.explain(err)
-	if a.Json {
-		line := event.AppendString([]byte(`{"error":`), f.What)
-		line = event.AppendString(append(line, `,"suggestion":`...), f.Fix)
-		fmt.Fprintf(a.Stderr, "%s}\n", line)
-		return f.Code
-	}
-	fmt.Fprintf(a.Stderr, "Error: %s - %s\n", terminal.Printable(f.What), terminal.Printable(f.Fix))
-	if f.Excerpt != "" && terminal.IsTerminal(a.Stderr) {
-		fmt.Fprint(a.Stderr, f.Excerpt)
-	}
-	return f.Code
-}

@@ -103,45 +103,6 @@ func newParser(v *Verb, cmd Command) *kong.Kong {
 	return k
 }
 
-// parse fills cmd, the grammar of v, from args. The error is errHelp, errVersion or a
-// usage failure. Both requests win over every usage failure, as in the original.
-func (a *App) parse(v *Verb, cmd Command, args []string) error {
-	if quick(cmd, args) {
-		if with, ok := cmd.(takesJSON); ok {
-			a.Json = with.wantsJSON()
-		}
-		return a.filled(v, cmd, args)
-	}
-	k := newParser(v, cmd)
-	err := fill(k, args)
-	a.Json = wantsJSON(k.Model.Flags, args)
-	if err == nil {
-		return a.filled(v, cmd, args)
-	}
-	if errors.Is(err, errHelp) {
-		return err
-	}
-	if asked := asked(k.Model, args); asked != nil {
-		return asked
-	}
-	what, fix, found := strings.Cut(err.Error(), ", did you mean ")
-	if len(k.Model.Positional) > 0 && strings.HasPrefix(what, "unknown flag -") && !strings.HasPrefix(what, "unknown flag --") {
-		return UsageError(what, "put -- before an argument that begins with a hyphen")
-	}
-	if found && fix != `"-h"?` { // as near to two letters as anything
-		return UsageError(what, "did you mean "+fix)
-	}
-	return UsageError(what, "see thread "+v.Name+" --help")
-}
-
-// filled checks a grammar that was filled from args, and gives it its default directory.
-func (a *App) filled(v *Verb, cmd Command, args []string) error {
-	if err := checkText(v, args); err != nil {
-		return err
-	}
-	return defaultDir(cmd)
-}
-
 // fill takes the steps of kong's Parse except for its hooks and Validate. Those two look
 // for methods by their names, and a program that does so carries every exported
 // method of every type: 0.7 MB of thread. Of what Validate checks, the grammars here
@@ -202,6 +163,12 @@ func wantsJSON(flags []*kong.Flag, args []string) bool {
 	}
 	return wants && slices.ContainsFunc(flags, func(f *kong.Flag) bool { return f.Name == "json" })
 }
+
+var (
+	text  = reflect.TypeFor[Text]()
+	words = reflect.TypeFor[[]string]()
+	help  = reflect.TypeFor[HelpFlag]()
+)
 
 // asked returns errHelp or errVersion when args ask for one of them where a flag may
 // stand, else nil. Before a command the flag may be one of the command.

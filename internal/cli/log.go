@@ -30,14 +30,6 @@ func (a *App) LogPush(batch bool, d event.Draft, b engine.Batch) {
 	}
 }
 
-// LogWarning writes a warning into logs/thread.log as well as on stderr.
-func (a *App) LogWarning(format string, args ...any) {
-	a.Warn(format, args...)
-	if !IsURL(a.Dir) {
-		jsonlog.OpenLog(a.Dir).Warn(format, args...)
-	}
-}
-
 // LogWarningOf is LogWarning for one of many threads, and for the log alone.
 func LogWarningOf(dir, format string, args ...any) {
 	if !IsURL(dir) {

@@ -3,29 +3,12 @@ package cli
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 )
 
 // manualVerb is the hidden subcommand that writes the manual pages into a
 // directory: thread.1, and a page for each verb. Packages are made with it.
 const manualVerb = "__man"
-
-func (a *App) manual(args []string) error {
-	if len(args) != 1 {
-		return a.program.invalidCommand(append([]string{manualVerb}, args...))
-	}
-	if err := os.MkdirAll(args[0], 0o755); err != nil {
-		return err
-	}
-	for name, page := range a.program.ManualPages() {
-		if err := os.WriteFile(filepath.Join(args[0], name), page, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // ManualPages returns the pages by their file names. They carry no date, so that
 // the same program always writes the same bytes.

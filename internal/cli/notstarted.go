@@ -58,13 +58,3 @@ func (a *App) aboutOwner(e *dispatch.OwnerError) *Failure {
 	}
 	return &Failure{Code: 1, What: e.Error(), Fix: fix}
 }
-
-// OwnDir is SetDir for what only the account may do that the thread belongs to: what it
-// does was chosen by an account that can write the thread.
-func (a *App) OwnDir(dir string) error {
-	err := a.SetDir("--thread", dir)
-	if err == nil && IsThread(a.Dir) {
-		err = dispatch.Own(a.Dir)
-	}
-	return err
-}

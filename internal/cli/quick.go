@@ -75,12 +75,6 @@ type quickField struct {
 	words []string // the command after --
 }
 
-var (
-	text  = reflect.TypeFor[Text]()
-	words = reflect.TypeFor[[]string]()
-	help  = reflect.TypeFor[HelpFlag]()
-)
-
 // quickFields adds the fields of grammar to list. It reports false for a grammar with
 // a field that means more than quick knows.
 func quickFields(list []quickField, grammar reflect.Value) ([]quickField, bool) {

@@ -93,6 +93,9 @@ func IsURL(s string) bool { return address.IsURL(s) }
 // namesThread is a grammar that names a thread by something else than --thread, too.
 type namesThread interface{ NamesThread() string }
 
+// takesThread is a grammar with the flag --thread.
+type takesThread interface{ threadFlag() *Text }
+
 // urlOf returns the URL by which a command line names its thread, "" for a directory.
 func urlOf(cmd Command) string {
 	if with, ok := cmd.(takesThread); ok {

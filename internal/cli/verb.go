@@ -2,9 +2,46 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"io"
 	"slices"
 	"strings"
+
+	"thread/internal/terminal"
 )
+
+// App is one run of a program.
+type App struct {
+	program *Program
+
+	Stdin  io.Reader
+	Out    terminal.Output
+	Stderr io.Writer
+
+	verb *Verb // nil before it is known
+	Json bool  // errors are JSON
+
+	// What messages speak of, once known.
+	Dir      string // the absolute thread directory
+	Consumer string // the verb is about it
+	Schedule string
+	Target   string // the path that is read from or written to also
+
+	warnings []string // printed last, so that an error's JSON is the first line
+}
+
+// Command is the grammar of one verb, filled by the parser, and what it does.
+type Command interface {
+	Run(ctx context.Context, a *App) error
+}
+
+// Rule is one line of the table of error words. An empty What stands for the error's
+// own text.
+type Rule struct {
+	Is        error
+	Code      int
+	What, Fix string
+}
 
 // Verb is one command: how it is called, and what its help says.
 type Verb struct {

@@ -327,6 +327,15 @@ func (r *run) attempt(d *engine.Delivery, turn Turn) (engine.Result, error) {
 	return result, nil
 }
 
+func (r *run) isLost() bool {
+	select {
+	case <-r.Lost: // never, when it is nil
+		return true
+	default:
+		return false
+	}
+}
+
 // account counts a result.
 func (r *run) account(d *engine.Delivery, result engine.Result) {
 	if result.Verdict == engine.Succeeded {

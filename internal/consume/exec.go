@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"thread/engine"
 	"thread/internal/command"
@@ -57,6 +58,15 @@ func (r *run) exec(d *engine.Delivery, turn Turn, traced traced) (code int64, te
 	}
 	return int64(x.Code), x.Text(), said, nil
 }
+
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 30 * time.Second
+	maxLineBytes = 1 << 20
+	// endGrace is how long a worker may take to end once its stdin is closed, and
+	// again once it was asked with SIGTERM.
+	endGrace = 5 * time.Second
+)
 
 // spec is what the command and a worker have in common.
 func (r *run) spec(turn Turn, env []string) command.Spec {

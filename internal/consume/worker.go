@@ -53,15 +53,6 @@ type worker struct {
 // keptLine is up to which length the memory for a line is used again.
 const keptLine = 64 << 10
 
-const (
-	firstPause   = 100 * time.Millisecond
-	longestPause = 30 * time.Second
-	maxLineBytes = 1 << 20
-	// endGrace is how long a worker may take to end once its stdin is closed, and
-	// again once it was asked with SIGTERM.
-	endGrace = 5 * time.Second
-)
-
 func newWorkers(r *run, n int) *workers {
 	return &workers{r: r, slots: make([]worker, n), over: make(chan struct{})}
 }

@@ -5,9 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash/maphash"
+	"os"
+	"slices"
 
 	"thread/engine"
 	"thread/index"
+	"thread/internal/progress"
 	"thread/internal/store/bolt"
 	"thread/internal/store/bolt/disk"
 )
@@ -90,6 +94,63 @@ func newChecker(t *engine.Thread) *checker {
 // storeOf returns the directory that a thread is kept in. There is no other kind yet.
 func storeOf(t *engine.Thread) *bolt.Store { return t.Store().(*bolt.Store) }
 
+// checkPages is how a check reads the database: page by page, without bbolt, under
+// the shared lock. In slices it lets go of the lock every few milliseconds and goes
+// on behind the last key, in what the database is by then. The file only has to
+// stay the same one; events are checked up to the head of the beginning.
+type checkPages struct {
+	ctx    context.Context
+	far    progress.Report
+	sliced bool
+
+	f       *os.File    // locked
+	first   os.FileInfo // of the first slice's file
+	walk    *disk.TreeWalk
+	buckets map[string][]byte
+	names   []string
+	format  []byte // the records of bucket meta
+	state   []byte
+	series  []byte
+	record  []byte       // of the journal, in the pages
+	journal bolt.Journal // as far as it was read
+	changes changes
+	now     disk.State // what state says, if it is sound
+
+	slices int  // of the present bucket
+	over   bool // what comes in it is newer than the check
+
+	overflow []uint32 // by page: one more than how many belong to it, 0 when not seen
+}
+
+// largeContent is one whose pieces are awaited.
+type largeContent struct {
+	id int64
+	disk.Assembly
+}
+
+type seriesFacts struct {
+	first   int64  // 0: there is no such series
+	key     uint64 // hash of its key
+	typ     uint32 // id of its type
+	named   bool   // has an entry in bucket series
+	blocked bool   // is in a type block
+}
+
+// idRange is ids without gaps.
+type idRange struct{ first, last uint32 }
+
+// seriesCheck is what a check knows of the series: little of each, for there may be
+// millions.
+type seriesCheck struct {
+	of    index.Table[seriesFacts]
+	ids   []idRange // those that there are
+	count int64
+	last  uint32 // the last id that was given when the check began,
+	then  []byte // and what was counted
+	seed  maphash.Seed
+	types map[uint64]uint32 // ids of types, by the hash of their key
+}
+
 type checker struct {
 	t      *engine.Thread
 	s      *bolt.Store // of t
@@ -130,9 +191,37 @@ func (c *checker) note(place, format string, args ...any) {
 	c.report.Notes = append(c.report.Notes, Fault{Place: place, What: fmt.Sprintf(format, args...)})
 }
 
+// isStored reports whether an event was there when the check began, or is newer.
+func (c *checker) isStored(id int64) bool {
+	if id > c.st.Head {
+		return true
+	}
+	i, _ := slices.BinarySearchFunc(c.blocks, id, func(b index.Block, id int64) int {
+		if b.Last < id {
+			return -1
+		}
+		return 1
+	})
+	if i == len(c.blocks) {
+		_, found := slices.BinarySearch(c.tailIDs, id)
+		return found
+	}
+	b := &c.blocks[i]
+	n := b.After(id - 1)
+	return n < b.Count && b.ID(n) == id
+}
+
 func keyID(key []byte) (uint32, bool) {
 	if len(key) != 4 {
 		return 0, false
 	}
 	return binary.BigEndian.Uint32(key), true
+}
+
+// note is told of every page that is read in a slice.
+func (p *checkPages) note(g *disk.Page) {
+	if n := int(g.ID) + 1 - len(p.overflow); n > 0 {
+		p.overflow = append(p.overflow, make([]uint32, n)...)
+	}
+	p.overflow[g.ID] = uint32(g.Overflow) + 1
 }

@@ -1,8 +1,15 @@
 package fsck
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 
+	"thread/engine"
+	"thread/internal/progress"
+	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 )
 
@@ -11,14 +18,6 @@ import (
 // reading the leaf pages, which are nearly all of the file: the branch pages name
 // them. A leaf page ends where the next page begins, and so must the header that
 // was read in its slice say; only where it does not is it read again.
-
-// note is told of every page that is read in a slice.
-func (p *checkPages) note(g *disk.Page) {
-	if n := int(g.ID) + 1 - len(p.overflow); n > 0 {
-		p.overflow = append(p.overflow, make([]uint32, n)...)
-	}
-	p.overflow[g.ID] = uint32(g.Overflow) + 1
-}
 
 // account checks whether every page has exactly one use.
 func (c *checker) account() error {
@@ -138,4 +137,61 @@ func (a *accounting) length(id, want uint64) {
 	if g, err := a.walk.Read(id); a.free[id] || err != nil || g.Overflow+1 != want {
 		a.failf("page %d and those that belong to it end where no other begins", id)
 	}
+}
+
+// checkDatabase checks the database in slices. A fault can be one that only
+// seems so, as when a record moves from a bucket that was not looked at yet to one
+// that was; so then, and where the file is replaced again and again, it is looked
+// at once more, under one lock.
+func checkDatabase(ctx context.Context, t *engine.Thread) (*checker, error) {
+	for n := 1; ; n++ {
+		c := newChecker(t)
+		c.pages = checkPages{ctx: ctx, far: progress.Of(ctx), sliced: n <= 3}
+		err := c.database()
+		c.pages.close()
+		c.pages.journal.Close()
+		switch {
+		case !c.pages.sliced || err == nil && len(c.report.Faults) == 0:
+			return c, err
+		case ctx.Err() != nil || errors.Is(err, engine.ErrBusy) || errors.Is(err, engine.ErrClosed):
+			return nil, err
+		case !errors.Is(err, errReplaced):
+			n = 3
+		}
+	}
+}
+
+// database checks the pages and what is in them.
+func (c *checker) database() error {
+	if err := c.open(); err != nil {
+		return err
+	}
+	c.linesAhead()
+	names := slices.Clone(c.pages.names)
+	if err := c.ourBuckets(); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if store.Essential(store.Table(name)) {
+			continue
+		}
+		if err := c.foreign(name); err != nil {
+			return err
+		}
+	}
+	c.contentsBefore(math.MaxInt64)
+	c.orphanEntries()
+	c.aboveProgress()
+	if c.pages.sliced {
+		return c.account()
+	}
+	w := c.pages.walk
+	c.report.FreePages = w.Free(nil)
+	c.report.Pages = int64(len(w.Used)) - c.report.FreePages
+	for id := range w.Meta.Pages {
+		if !w.Used[id] {
+			w.Faultf(id, "", "is neither in use nor free")
+		}
+	}
+	return nil
 }

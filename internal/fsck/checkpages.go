@@ -2,75 +2,21 @@ package fsck
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"thread/engine"
 	"thread/index"
-	"thread/internal/progress"
 	"thread/internal/store"
 	"thread/internal/store/bolt"
 	"thread/internal/store/bolt/disk"
 )
 
-// checkPages is how a check reads the database: page by page, without bbolt, under
-// the shared lock. In slices it lets go of the lock every few milliseconds and goes
-// on behind the last key, in what the database is by then. The file only has to
-// stay the same one; events are checked up to the head of the beginning.
-type checkPages struct {
-	ctx    context.Context
-	far    progress.Report
-	sliced bool
-
-	f       *os.File    // locked
-	first   os.FileInfo // of the first slice's file
-	walk    *disk.TreeWalk
-	buckets map[string][]byte
-	names   []string
-	format  []byte // the records of bucket meta
-	state   []byte
-	series  []byte
-	record  []byte       // of the journal, in the pages
-	journal bolt.Journal // as far as it was read
-	changes changes
-	now     disk.State // what state says, if it is sound
-
-	slices int  // of the present bucket
-	over   bool // what comes in it is newer than the check
-
-	overflow []uint32 // by page: one more than how many belong to it, 0 when not seen
-}
-
 // errReplaced ends a check in slices that must start over.
 var errReplaced = errors.New("the database was replaced")
-
-// checkDatabase checks the database in slices. A fault can be one that only
-// seems so, as when a record moves from a bucket that was not looked at yet to one
-// that was; so then, and where the file is replaced again and again, it is looked
-// at once more, under one lock.
-func checkDatabase(ctx context.Context, t *engine.Thread) (*checker, error) {
-	for n := 1; ; n++ {
-		c := newChecker(t)
-		c.pages = checkPages{ctx: ctx, far: progress.Of(ctx), sliced: n <= 3}
-		err := c.database()
-		c.pages.close()
-		c.pages.journal.Close()
-		switch {
-		case !c.pages.sliced || err == nil && len(c.report.Faults) == 0:
-			return c, err
-		case ctx.Err() != nil || errors.Is(err, engine.ErrBusy) || errors.Is(err, engine.ErrClosed):
-			return nil, err
-		case !errors.Is(err, errReplaced):
-			n = 3
-		}
-	}
-}
 
 func (p *checkPages) close() {
 	if p.f != nil {
@@ -238,41 +184,6 @@ func (c *checker) bucket(name string, fn func(e *disk.Element)) error {
 		}
 		p.walk.After = last
 	}
-}
-
-// database checks the pages and what is in them.
-func (c *checker) database() error {
-	if err := c.open(); err != nil {
-		return err
-	}
-	c.linesAhead()
-	names := slices.Clone(c.pages.names)
-	if err := c.ourBuckets(); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if store.Essential(store.Table(name)) {
-			continue
-		}
-		if err := c.foreign(name); err != nil {
-			return err
-		}
-	}
-	c.contentsBefore(math.MaxInt64)
-	c.orphanEntries()
-	c.aboveProgress()
-	if c.pages.sliced {
-		return c.account()
-	}
-	w := c.pages.walk
-	c.report.FreePages = w.Free(nil)
-	c.report.Pages = int64(len(w.Used)) - c.report.FreePages
-	for id := range w.Meta.Pages {
-		if !w.Used[id] {
-			w.Faultf(id, "", "is neither in use nor free")
-		}
-	}
-	return nil
 }
 
 // visit is a bucket and what checks its entries.

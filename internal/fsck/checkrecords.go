@@ -104,12 +104,6 @@ func (c *checker) oneEvent(id int64, r *disk.Record) {
 	}
 }
 
-// largeContent is one whose pieces are awaited.
-type largeContent struct {
-	id int64
-	disk.Assembly
-}
-
 // piece checks a piece of a content. They come in the order of the events.
 func (c *checker) piece(e *disk.Element) {
 	id, n, crc, ok := disk.SplitPieceKey(e.Key, e.Value)

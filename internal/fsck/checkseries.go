@@ -9,29 +9,6 @@ import (
 	"thread/internal/store/bolt/disk"
 )
 
-// seriesCheck is what a check knows of the series: little of each, for there may be
-// millions.
-type seriesCheck struct {
-	of    index.Table[seriesFacts]
-	ids   []idRange // those that there are
-	count int64
-	last  uint32 // the last id that was given when the check began,
-	then  []byte // and what was counted
-	seed  maphash.Seed
-	types map[uint64]uint32 // ids of types, by the hash of their key
-}
-
-type seriesFacts struct {
-	first   int64  // 0: there is no such series
-	key     uint64 // hash of its key
-	typ     uint32 // id of its type
-	named   bool   // has an entry in bucket series
-	blocked bool   // is in a type block
-}
-
-// idRange is ids without gaps.
-type idRange struct{ first, last uint32 }
-
 func (s *seriesCheck) hash(key []byte) uint64 {
 	if s.types == nil {
 		s.seed, s.types = maphash.MakeSeed(), make(map[uint64]uint32)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt/disk"
 )
@@ -249,24 +248,4 @@ func (s *salvage) soundAboveProgress(cut int64, saved []int64) {
 		}
 	}
 	s.extras = sound
-}
-
-// isStored reports whether an event was there when the check began, or is newer.
-func (c *checker) isStored(id int64) bool {
-	if id > c.st.Head {
-		return true
-	}
-	i, _ := slices.BinarySearchFunc(c.blocks, id, func(b index.Block, id int64) int {
-		if b.Last < id {
-			return -1
-		}
-		return 1
-	})
-	if i == len(c.blocks) {
-		_, found := slices.BinarySearch(c.tailIDs, id)
-		return found
-	}
-	b := &c.blocks[i]
-	n := b.After(id - 1)
-	return n < b.Count && b.ID(n) == id
 }

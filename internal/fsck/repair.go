@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"thread/engine"
-	"thread/event"
 	"thread/index"
 	"thread/internal/progress"
 	"thread/internal/store"
@@ -207,93 +206,6 @@ func (s *salvage) withoutDatabase() error {
 	return nil
 }
 
-// write builds the new directory.
-func (s *salvage) write(ctx context.Context, to string) (err error) {
-	if s.st == nil {
-		s.problem("the record of the ids that were given is lost")
-	}
-	cut := s.pruned()
-	ids := make([]int64, 0, len(s.events))
-	for id := range s.events {
-		if id > cut {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	r, err := bolt.StartRestore(to, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	var e event.Event
-	saved := ids[:0]
-	for n, id := range ids {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		s.far.Tell("saving events", int64(n), int64(len(ids)))
-		o := s.events[id]
-		if !s.load(&e, id, &o) {
-			continue
-		}
-		if err := r.Event(&e); err != nil {
-			return err
-		}
-		saved = append(saved, id)
-		*[]*int64{&s.report.FromDatabase, &s.report.FromPrevious, &s.report.FromLines, &s.report.FromUnused}[o.kind]++
-	}
-	s.report.Saved = int64(len(saved))
-	s.report.Lost = s.lost(cut, saved)
-	if s.st != nil {
-		s.report.LostMore = max(0, s.st.Stored-s.report.Saved-countIDs(s.report.Lost))
-	}
-	s.writeRest(r, cut, saved)
-	lastID, known := s.lastGiven()
-	lastID = max(lastID, r.Head())
-	if n := len(s.report.Lost); n > 0 {
-		lastID = max(lastID, s.report.Lost[n-1].Last)
-	}
-	if !known {
-		s.report.Unknown = s.unknown(lastID, saved, s.report.Lost)
-	}
-	// What is not known counts as given, so that ids and the count stay in step.
-	count := lastID
-	if s.st != nil {
-		count = s.st.Count + lastID - s.st.LastID
-	}
-	r.SetLinesOff(s.linesOff)
-	if err := r.Finish(lastID, max(0, count-s.report.Saved)); err != nil {
-		return err
-	}
-	s.report.NextID = lastID + 1
-	return r.Publish()
-}
-
-// writeRest writes everything but the events.
-func (s *salvage) writeRest(r *bolt.Restore, cut int64, saved []int64) {
-	for i, sub := range s.subs {
-		if err := r.Subscription(*sub, uint64(i+1), sub.Options()); err != nil {
-			s.problem("subscription %q: %v", sub.Consumer, err)
-			continue
-		}
-		s.report.Subscriptions++
-	}
-	for _, p := range s.progress {
-		p.Newest = min(p.Newest, r.Head())
-		if err := r.Progress(p.Consumer, p.ProgressRecord); err != nil {
-			s.problem("progress of %q: %v", p.Consumer, err)
-			continue
-		}
-		s.report.Progress++
-	}
-	s.soundExtras(cut, saved)
-	for _, x := range s.extras {
-		if err := r.Extra(x); err != nil {
-			s.problem("bucket %q: %v", x.Bucket, err)
-		}
-	}
-}
-
 func countIDs(ranges []IDRange) (n int64) {
 	for _, r := range ranges {
 		n += r.Last - r.First + 1
@@ -360,4 +272,19 @@ func (s *salvage) lost(cut int64, saved []int64) (lost []IDRange) {
 		}
 	}
 	return lost
+}
+
+// addLines takes the setting of the lines; a damaged one leaves it as it is.
+func (s *salvage) addLines(e *disk.Element) {
+	start, err := disk.DecodeLogStart(e.Value)
+	if err != nil {
+		return
+	}
+	s.linesOff = start.Off()
+}
+
+// unfinished reports whether an id is of a batch that did not end, as far as the
+// newest state can be believed. It was not given.
+func (s *salvage) unfinished(id int64) bool {
+	return s.kind == fromDatabase && s.st != nil && !s.badMetas && id > s.st.Head
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"thread/engine"
-	"thread/event"
 	"thread/index"
 	"thread/internal/store"
 	"thread/internal/store/bolt"
@@ -115,12 +114,6 @@ func (s *salvage) merged(w *disk.TreeWalk, of changes, name string, head []byte,
 	}
 	w.Bucket(name, head, each)
 	m.rest()
-}
-
-// unfinished reports whether an id is of a batch that did not end, as far as the
-// newest state can be believed. It was not given.
-func (s *salvage) unfinished(id int64) bool {
-	return s.kind == fromDatabase && s.st != nil && !s.badMetas && id > s.st.Head
 }
 
 // unused looks for records in the leaf pages that no tree has.
@@ -319,53 +312,6 @@ func (s *salvage) addExtra(w *disk.TreeWalk, of changes, path []string, head []b
 	m.rest()
 }
 
-// load reads an event from where it was found. Pieces of its content may have been
-// found in a worse place, which is noted in o.
-func (s *salvage) load(e *event.Event, id int64, o *origin) bool {
-	if o.kind == fromLines {
-		line := make([]byte, o.n)
-		if _, err := s.files[o.file].ReadAt(line, o.at); err != nil {
-			return false
-		}
-		v, ok := parseLine(line)
-		*e = v
-		return ok && v.ID == id
-	}
-	el, ok := s.element(o.page, o.index, o.value)
-	if !ok {
-		return false
-	}
-	if o.value != nil {
-		el.Key = o.key
-	}
-	g, err := disk.OpenGroup(el.Key, el.Value)
-	var r disk.Record
-	for more := true; err == nil && more && g.ID != id; {
-		more, err = g.Next(&r)
-	}
-	if err != nil || g.ID != id || g.Read == 0 {
-		return false
-	}
-	content := string(r.Content)
-	if r.Pieces {
-		var kind int
-		if content, kind, ok = s.content(id, &r); !ok {
-			return false
-		}
-		o.kind = max(o.kind, kind)
-	}
-	series := s.series[r.Series]
-	if series == nil {
-		return false
-	}
-	var at disk.TimeText
-	*e = event.Event{
-		ID: id, CreatedAt: at.Of(&r),
-		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: content,
-	}
-	return true
-}
-
 // element returns the key and value of an element of a page, or only the value
 // where that is known.
 func (s *salvage) element(page uint64, i int, value []byte) (e disk.Element, ok bool) {
@@ -413,4 +359,27 @@ func (s *salvage) content(id int64, r *disk.Record) (content string, kind int, o
 		}
 	}
 	return "", 0, false
+}
+
+// journalAlone takes what the journal has of a database that is lost. Zeros stand for the
+// bytes that a record kept of a value in events.db: the sum of that value does not fit.
+func (s *salvage) journalAlone() {
+	var j bolt.Journal
+	defer j.Close()
+	all := byName(j.Alone(s.src))
+	if len(all) == 0 {
+		return
+	}
+	s.problem("%s is lost: saved is what %s has by itself", bolt.DatabaseName, bolt.JournalName)
+	s.kind, s.badMetas = fromDatabase, true
+	for _, of := range []struct {
+		name []byte
+		fn   func(e *disk.Element)
+	}{{disk.BucketMeta, s.addState}, {disk.BucketSeriesByID, s.addSeries}, {disk.BucketColumns, s.addColumn}, {disk.BucketEvents, s.addEvent},
+		{[]byte(store.Pieces), s.addPiece}, {disk.BucketSubscriptions, s.addSubscription}, {disk.BucketProgress, s.addProgress}} {
+		all.merge(string(of.name), nil, func(e *disk.Element) {
+			s.see(string(of.name), e)
+			of.fn(e)
+		}).rest()
+	}
 }

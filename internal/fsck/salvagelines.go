@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"thread/event"
+	"thread/internal/store/bolt"
+	"thread/internal/store/bolt/disk"
 	"thread/jsonlog"
 )
 
@@ -93,6 +95,140 @@ func (s *salvage) readLineFile(f *os.File) error {
 		s.far.Tell("reading lines", lines.Number, 0)
 		s.saw(id)
 		s.events[id] = origin{kind: fromLines, file: len(s.files) - 1, at: at, n: int(n)}
+	}
+}
+
+// write builds the new directory.
+func (s *salvage) write(ctx context.Context, to string) (err error) {
+	if s.st == nil {
+		s.problem("the record of the ids that were given is lost")
+	}
+	cut := s.pruned()
+	ids := make([]int64, 0, len(s.events))
+	for id := range s.events {
+		if id > cut {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	r, err := bolt.StartRestore(to, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	var e event.Event
+	saved := ids[:0]
+	for n, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.far.Tell("saving events", int64(n), int64(len(ids)))
+		o := s.events[id]
+		if !s.load(&e, id, &o) {
+			continue
+		}
+		if err := r.Event(&e); err != nil {
+			return err
+		}
+		saved = append(saved, id)
+		*[]*int64{&s.report.FromDatabase, &s.report.FromPrevious, &s.report.FromLines, &s.report.FromUnused}[o.kind]++
+	}
+	s.report.Saved = int64(len(saved))
+	s.report.Lost = s.lost(cut, saved)
+	if s.st != nil {
+		s.report.LostMore = max(0, s.st.Stored-s.report.Saved-countIDs(s.report.Lost))
+	}
+	s.writeRest(r, cut, saved)
+	lastID, known := s.lastGiven()
+	lastID = max(lastID, r.Head())
+	if n := len(s.report.Lost); n > 0 {
+		lastID = max(lastID, s.report.Lost[n-1].Last)
+	}
+	if !known {
+		s.report.Unknown = s.unknown(lastID, saved, s.report.Lost)
+	}
+	// What is not known counts as given, so that ids and the count stay in step.
+	count := lastID
+	if s.st != nil {
+		count = s.st.Count + lastID - s.st.LastID
+	}
+	r.SetLinesOff(s.linesOff)
+	if err := r.Finish(lastID, max(0, count-s.report.Saved)); err != nil {
+		return err
+	}
+	s.report.NextID = lastID + 1
+	return r.Publish()
+}
+
+// load reads an event from where it was found. Pieces of its content may have been
+// found in a worse place, which is noted in o.
+func (s *salvage) load(e *event.Event, id int64, o *origin) bool {
+	if o.kind == fromLines {
+		line := make([]byte, o.n)
+		if _, err := s.files[o.file].ReadAt(line, o.at); err != nil {
+			return false
+		}
+		v, ok := parseLine(line)
+		*e = v
+		return ok && v.ID == id
+	}
+	el, ok := s.element(o.page, o.index, o.value)
+	if !ok {
+		return false
+	}
+	if o.value != nil {
+		el.Key = o.key
+	}
+	g, err := disk.OpenGroup(el.Key, el.Value)
+	var r disk.Record
+	for more := true; err == nil && more && g.ID != id; {
+		more, err = g.Next(&r)
+	}
+	if err != nil || g.ID != id || g.Read == 0 {
+		return false
+	}
+	content := string(r.Content)
+	if r.Pieces {
+		var kind int
+		if content, kind, ok = s.content(id, &r); !ok {
+			return false
+		}
+		o.kind = max(o.kind, kind)
+	}
+	series := s.series[r.Series]
+	if series == nil {
+		return false
+	}
+	var at disk.TimeText
+	*e = event.Event{
+		ID: id, CreatedAt: at.Of(&r),
+		Source: series.Source, Type: series.Type, Subtype: series.Subtype, Content: content,
+	}
+	return true
+}
+
+// writeRest writes everything but the events.
+func (s *salvage) writeRest(r *bolt.Restore, cut int64, saved []int64) {
+	for i, sub := range s.subs {
+		if err := r.Subscription(*sub, uint64(i+1), sub.Options()); err != nil {
+			s.problem("subscription %q: %v", sub.Consumer, err)
+			continue
+		}
+		s.report.Subscriptions++
+	}
+	for _, p := range s.progress {
+		p.Newest = min(p.Newest, r.Head())
+		if err := r.Progress(p.Consumer, p.ProgressRecord); err != nil {
+			s.problem("progress of %q: %v", p.Consumer, err)
+			continue
+		}
+		s.report.Progress++
+	}
+	s.soundExtras(cut, saved)
+	for _, x := range s.extras {
+		if err := r.Extra(x); err != nil {
+			s.problem("bucket %q: %v", x.Bucket, err)
+		}
 	}
 }
 

@@ -6,15 +6,6 @@ import (
 	"thread/internal/store"
 )
 
-// readAhead is what was read for a scan before it began.
-type readAhead struct {
-	after, upto int64
-	most        int
-	list        []found
-}
-
-func (a *readAhead) is(after, upto int64) bool { return a != nil && a.after == after && a.upto == upto }
-
 // How many events are read ahead: together, and of each scan.
 const (
 	aheadEvents = 4096

@@ -40,25 +40,3 @@ func (tx *tx) Beats() (map[string]time.Duration, error) {
 	}
 	return beats, nil
 }
-
-// apart runs statements in a separate transaction that compares no fence, and returns the rows
-// of the first. Nothing of it has to be kept over a fail-over.
-func (s *Store) apart(ctx context.Context, list ...statement) (rowset, error) {
-	for {
-		c, used, err := s.pool.take(ctx)
-		if err != nil {
-			return rowset{}, failure(ctx, err)
-		}
-		r, err := pipeline(ctx, c, nil, append(append([]statement{often(beginWrite), s.settings(true)}, list...), sql("COMMIT"))...)
-		if err == nil {
-			s.pool.mayPrepare(c, number(r[1].rows[0][settingPID]))
-			s.pool.put(c)
-			return r[2], nil
-		}
-		broken := c.IsClosed() || s.pool.isShared(c, err)
-		s.pool.put(c)
-		if !used || !broken || ctx.Err() != nil {
-			return rowset{}, failure(ctx, err)
-		}
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,6 +148,26 @@ func (p *pool) close() {
 	p.users.Wait()
 }
 
+// mayPrepare is told which process of the server has begun a transaction.
+func (p *pool) mayPrepare(c *pgconn.PgConn, pid int64) {
+	if p.shared.Load() || uint32(pid) != c.PID() {
+		delete(c.CustomData(), preparedKey)
+	} else if preparedOn(c) == nil {
+		c.CustomData()[preparedKey] = prepared{}
+	}
+}
+
+// isShared reports whether an error says that the session is not the connection's own. No
+// connection prepares statements from then on.
+func (p *pool) isShared(c *pgconn.PgConn, err error) bool {
+	if !slices.Contains(noPrepared, codeOf(err)) {
+		return false
+	}
+	p.shared.Store(true)
+	delete(c.CustomData(), preparedKey)
+	return true
+}
+
 // tail is what a connection has not read yet: what came of a statement that was for later. No
 // caller waits for it.
 type tail struct {
@@ -196,6 +217,14 @@ func failure(ctx context.Context, err error) error {
 	return fmt.Errorf("PostgreSQL: %w", err)
 }
 
+// codeOf is the code of an error of the server, "" for any other.
+func codeOf(err error) string {
+	if p := (*pgconn.PgError)(nil); errors.As(err, &p) {
+		return p.Code
+	}
+	return ""
+}
+
 // commitTimeout is how long a COMMIT may take. The caller's context does not end it: the
 // outcome would be unknown.
 const commitTimeout = 30 * time.Second
@@ -225,6 +254,51 @@ func commit(ctx context.Context, c *pgconn.PgConn, later *statement, last ...sta
 		return &warningError{fmt.Sprint(w)}
 	}
 	return nil
+}
+
+// pipeline sends all statements at once and returns what each returned. Those behind an
+// error were not done. A statement for later is done after the others were settled, and
+// its outcome does not count: where the others did well, it is the connection's tail.
+func pipeline(ctx context.Context, c *pgconn.PgConn, later *statement, list ...statement) ([]rowset, error) {
+	p := c.StartPipeline(ctx)
+	on, asked := preparedOn(c), map[string]bool{}
+	for i := range list {
+		list[i].send(p, on, asked)
+	}
+	p.SendPipelineSync()
+	if later != nil {
+		later.send(p, nil, nil)
+		p.SendPipelineSync()
+	}
+	err := p.Flush()
+	var results []rowset
+	for err == nil && len(results) < len(list) {
+		var r any
+		if r, err = p.GetResults(); err != nil {
+			break
+		}
+		switch r := r.(type) {
+		case *pgconn.StatementDescription: // comes before the rows
+			r.SQL = list[len(results)].sql
+			r.Name, on[r.SQL] = nameOf(r.SQL), r
+		case *pgconn.ResultReader:
+			read := r.Read()
+			results, err = append(results, rowset{read.Rows, read.CommandTag.String()}), read.Err
+		default:
+			err = fmt.Errorf("an answer of kind %T", r)
+		}
+	}
+	if err == nil && later != nil {
+		_, err = p.GetResults() // the others are settled
+	}
+	if err == nil && later != nil {
+		c.CustomData()[tailKey] = &tail{p: p, done: make(chan struct{})}
+		return results, nil
+	}
+	if cerr := p.Close(); err == nil {
+		err = cerr
+	}
+	return results, err
 }
 
 // warningError is a COMMIT that came with a warning: it is committed here, and perhaps

@@ -8,16 +8,6 @@ import (
 	"strings"
 )
 
-// durability is what a server says of what it has confirmed.
-type durability struct {
-	fsync, fullPageWrites bool
-	hosts                 int64 // that have what a COMMIT has confirmed, this one included
-	unnamed               bool  // COMMIT waits for any client that streams, which may be a base backup
-}
-
-// durableSettings are the columns of settings that durabilityOf reads.
-const durableSettings = "current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names')"
-
 func durabilityOf(row [][]byte) durability {
 	d := durability{fsync: string(row[0]) == "on", fullPageWrites: string(row[1]) == "on", hosts: 1}
 	if names := strings.TrimSpace(string(row[2])); names != "" {

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -19,10 +18,6 @@ type prepared map[string]*pgconn.StatementDescription
 
 const preparedKey = "thread: prepared"
 
-// often is a statement that most transactions send. Its plan must be a good one however many rows
-// there will be, as the server keeps it: one row by its primary key, or a few in its order.
-func often(text string, args ...value) statement { return statement{sql: text, args: args, kept: true} }
-
 // nameOf is a name on the server for what a text of any length says: a statement, or a channel.
 func nameOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
@@ -35,25 +30,5 @@ func preparedOn(c *pgconn.PgConn) prepared {
 	return p
 }
 
-// mayPrepare is told which process of the server has begun a transaction.
-func (p *pool) mayPrepare(c *pgconn.PgConn, pid int64) {
-	if p.shared.Load() || uint32(pid) != c.PID() {
-		delete(c.CustomData(), preparedKey)
-	} else if preparedOn(c) == nil {
-		c.CustomData()[preparedKey] = prepared{}
-	}
-}
-
 // noPrepared are the codes of a name that the server does not know, or knows already.
 var noPrepared = []string{"26000", "42P05"}
-
-// isShared reports whether an error says that the session is not the connection's own. No
-// connection prepares statements from then on.
-func (p *pool) isShared(c *pgconn.PgConn, err error) bool {
-	if !slices.Contains(noPrepared, codeOf(err)) {
-		return false
-	}
-	p.shared.Store(true)
-	delete(c.CustomData(), preparedKey)
-	return true
-}

@@ -205,6 +205,15 @@ func (tx *tx) put(t store.Table, key, value []byte) error {
 	return tx.failed
 }
 
+// putInSpans keeps what was read as the transaction changes it.
+func (tx *tx) putInSpans(t store.Table, key, value []byte) {
+	for _, p := range tx.spans[t] {
+		if p.has(key) {
+			p.put(key, value)
+		}
+	}
+}
+
 // fewPending is up to how many records a transaction still knows what it has sent.
 const fewPending = 64
 
@@ -283,6 +292,16 @@ func (tx *tx) Ascend(t store.Table, from []byte, fn func(key, value []byte) (mor
 	return tx.each(func(value) string { return ascending }, t, bytea(from), func(last []byte) []byte { return after(last) }, fn)
 }
 
+// span returns what was read around a key, nil for nothing.
+func (tx *tx) span(t store.Table, key []byte) *prefix {
+	for _, p := range tx.spans[t] {
+		if p.has(key) {
+			return p
+		}
+	}
+	return nil
+}
+
 const ascending = "SELECT key, value FROM records WHERE thread = $1 AND tab = $2 AND key >= $3 ORDER BY key LIMIT $4"
 
 // after is the key next to last.
@@ -325,4 +344,21 @@ func (tx *tx) each(query func(at value) string, t store.Table, at value, next fu
 		}
 		at = bytea(next(list[n-1][0]))
 	}
+}
+
+// readGaps reads them, with what begin has read.
+func (tx *tx) readGaps() error {
+	b, err := tx.Get(store.Meta, gapsKey)
+	if err == nil && b != nil {
+		tx.gaps, err = decodeGaps(b)
+	}
+	return err
+}
+
+// setGaps stores them. From then on the schema has the version that says so: a program
+// that does not know of gaps would give ids twice.
+func (tx *tx) setGaps(g gaps) error {
+	tx.gaps = g
+	_ = tx.Put(store.Meta, gapsKey, g.encode())
+	return tx.exec("UPDATE format SET version = $1 WHERE version < $1", int8(versionGaps))
 }

@@ -18,14 +18,6 @@ type span struct {
 	contents    bool    // the short ones, at once
 }
 
-// found is an event as it is read: its content, when that was asked for and is short.
-type found struct {
-	id        int64
-	createdAt string
-	series    int64
-	content   []byte // nil: not read
-}
-
 // shortContent is up to where a content is read with its event. A row of events with
 // longer ones could be more than fits in memory.
 const shortContent = 4096
@@ -293,6 +285,8 @@ func (tx *tx) scan(q *store.Scan, want int64, contents bool, fn func(f *found) (
 		}
 	}
 }
+
+func (a *readAhead) is(after, upto int64) bool { return a != nil && a.after == after && a.upto == upto }
 
 func (tx *tx) match(sel *store.Selection, f *found) (bool, error) {
 	if sel.Filter == nil {

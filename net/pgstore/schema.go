@@ -116,11 +116,3 @@ func checkVersion(r rowset) error {
 	}
 	return nil
 }
-
-// codeOf is the code of an error of the server, "" for any other.
-func codeOf(err error) string {
-	if p := (*pgconn.PgError)(nil); errors.As(err, &p) {
-		return p.Code
-	}
-	return ""
-}

@@ -71,25 +71,6 @@ func (tx *tx) setWanted(w store.Wanted, rows, spans [][][]byte) {
 	}
 }
 
-// span returns what was read around a key, nil for nothing.
-func (tx *tx) span(t store.Table, key []byte) *prefix {
-	for _, p := range tx.spans[t] {
-		if p.has(key) {
-			return p
-		}
-	}
-	return nil
-}
-
-// putInSpans keeps what was read as the transaction changes it.
-func (tx *tx) putInSpans(t store.Table, key, value []byte) {
-	for _, p := range tx.spans[t] {
-		if p.has(key) {
-			p.put(key, value)
-		}
-	}
-}
-
 // Sequence implements store.Records.
 func (tx *tx) Sequence(t store.Table) (uint64, error) {
 	if n, ok := tx.numbers[t]; ok || tx.numbered {
@@ -108,20 +89,6 @@ func (tx *tx) SetSequence(t store.Table, n uint64) error {
 		tx.numbers[t], tx.changed[t] = n, n
 	}
 	return tx.failed
-}
-
-// sequences are the statements that send what was set.
-func (tx *tx) sequences() []statement {
-	if len(tx.changed) == 0 {
-		return nil
-	}
-	var tables, numbers [][]byte
-	for t, n := range tx.changed {
-		tables, numbers = append(tables, []byte(t)), append(numbers, strconv.AppendUint(nil, n, 10))
-	}
-	clear(tx.changed)
-	return []statement{often(`INSERT INTO sequences (thread, tab, n) SELECT $1, s.tab, s.n::numeric FROM unnest($2::text[], $3::text[]) AS s (tab, n)
-		ON CONFLICT (thread, tab) DO UPDATE SET n = excluded.n`, text(tx.store.thread), texts(tables), texts(numbers))}
 }
 
 // Drop implements store.Records.

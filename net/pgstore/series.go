@@ -34,38 +34,3 @@ func digestOf(d *event.Draft) digest {
 	sum := sha256.Sum256(b)
 	return digest(sum[:])
 }
-
-// seriesOf returns the id of the draft's series, a new one when there is none.
-func (tx *tx) seriesOf(d *event.Draft) (int64, error) {
-	sum := digestOf(d)
-	if id, ok := tx.ids[sum]; ok {
-		return id, nil
-	}
-	if id, ok := tx.store.series.get(sum, tx.epoch); ok {
-		tx.ids[sum] = id
-		return id, nil
-	}
-	if tx.lastSeries < 0 || !tx.asked[sum] {
-		r, err := tx.do(
-			sql("SELECT coalesce(max(id), 0) FROM series WHERE thread = $1", text(tx.store.thread)),
-			sql("SELECT id FROM series WHERE thread = $1 AND digest = $2", text(tx.store.thread), bytea([]byte(sum))))
-		if err != nil {
-			return 0, err
-		}
-		tx.lastSeries = max(tx.lastSeries, number(r[0].rows[0][0]))
-		if len(r[1].rows) > 0 {
-			id := number(r[1].rows[0][0])
-			tx.ids[sum], tx.newSeries[sum] = id, id
-			return id, nil
-		}
-	}
-	tx.lastSeries++
-	s := &series{id: tx.lastSeries, digest: sum, source: d.Source, typ: d.Type}
-	if d.Subtype != nil {
-		s.sub, s.hasSub = *d.Subtype, true
-	}
-	tx.made = append(tx.made, s)
-	tx.all, tx.whole = nil, false
-	tx.ids[sum], tx.newSeries[sum] = s.id, s.id
-	return s.id, nil
-}

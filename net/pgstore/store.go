@@ -12,6 +12,12 @@ import (
 	"thread/internal/store"
 )
 
+// turn is a consumer's turn that this handle has, or had.
+type turn struct {
+	consumer string
+	fence    int64
+}
+
 // Store is one handle on a thread.
 type Store struct {
 	address *Address
@@ -271,6 +277,17 @@ func (s *Store) Prune(ctx context.Context, d store.Dropping) (c store.Compaction
 	return c, err
 }
 
+// Size implements store.Tx: of the contents and the records of the thread.
+func (tx *tx) Size() int64 {
+	_ = tx.flush()
+	rows, err := tx.rows(`SELECT coalesce((SELECT sum(octet_length(content)) FROM events WHERE thread = $1), 0)::bigint +
+		coalesce((SELECT sum(octet_length(key) + octet_length(value)) FROM records WHERE thread = $1), 0)::bigint`, text(tx.store.thread))
+	if err != nil {
+		return 0
+	}
+	return number(rows[0][0])
+}
+
 // Compact implements store.Store. The server gives space back by itself.
 func (s *Store) Compact(ctx context.Context) (c store.Compaction, err error) {
 	err = s.View(ctx, func(tx store.Tx) error {
@@ -279,6 +296,28 @@ func (s *Store) Compact(ctx context.Context) (c store.Compaction, err error) {
 		return nil
 	})
 	return c, err
+}
+
+// apart runs statements in a separate transaction that compares no fence, and returns the rows
+// of the first. Nothing of it has to be kept over a fail-over.
+func (s *Store) apart(ctx context.Context, list ...statement) (rowset, error) {
+	for {
+		c, used, err := s.pool.take(ctx)
+		if err != nil {
+			return rowset{}, failure(ctx, err)
+		}
+		r, err := pipeline(ctx, c, nil, append(append([]statement{often(beginWrite), s.settings(true)}, list...), sql("COMMIT"))...)
+		if err == nil {
+			s.pool.mayPrepare(c, number(r[1].rows[0][settingPID]))
+			s.pool.put(c)
+			return r[2], nil
+		}
+		broken := c.IsClosed() || s.pool.isShared(c, err)
+		s.pool.put(c)
+		if !used || !broken || ctx.Err() != nil {
+			return rowset{}, failure(ctx, err)
+		}
+	}
 }
 
 // seriesCache keeps the ids of series that are committed. They never change on one server,

@@ -10,12 +10,6 @@ import (
 	"thread/internal/store"
 )
 
-// turn is a consumer's turn that this handle has, or had.
-type turn struct {
-	consumer string
-	fence    int64
-}
-
 // ErrTurnTaken says that another process has the consumer's turn; ErrTurnLost that it has
 // taken the one of this handle, so that nothing was stored.
 var (

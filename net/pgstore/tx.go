@@ -14,6 +14,37 @@ import (
 	"thread/internal/store"
 )
 
+// found is an event as it is read: its content, when that was asked for and is short.
+type found struct {
+	id        int64
+	createdAt string
+	series    int64
+	content   []byte // nil: not read
+}
+
+// readAhead is what was read for a scan before it began.
+type readAhead struct {
+	after, upto int64
+	most        int
+	list        []found
+}
+
+// durability is what a server says of what it has confirmed.
+type durability struct {
+	fsync, fullPageWrites bool
+	hosts                 int64 // that have what a COMMIT has confirmed, this one included
+	unnamed               bool  // COMMIT waits for any client that streams, which may be a base backup
+}
+
+// gaps are those between the ids of a thread that was imported with some. Ids that are
+// given here have none, so that they are all below given, and none are known where there
+// is not that record: then what is stored are the ids above the floor.
+type gaps struct {
+	given     int64 // the highest id that was given where the thread comes from
+	missing   int64 // how many ids above the floor have no event
+	uncounted int64 // how many ids up to given never counted as an event
+}
+
 // tx is one transaction. What it appends and puts is kept until it is many, or another process
 // looks, or until the COMMIT, with which it is sent: a round trip for each would be most
 // of the time.
@@ -120,151 +151,11 @@ func (tx *tx) rowsOf(s statement) ([][][]byte, error) {
 	return r[0].rows, nil
 }
 
-// settings are the settings of one transaction: a session may be another process's next time.
-//
-// Of a table that was not analyzed yet a bitmap scan would read and sort all, for each
-// page, and the plan that is kept for a short table would go through all of a long one. No other process's work is as durable as this has to be, so the thread asks for it.
-//
-// A host that stops, or is cut off, in the middle of a write has the thread's row locked
-// for everybody: then the server ends its session. It is not idle while it sends an answer
-// that no process takes, which would continue for a quarter of an hour, or for ever where the host
-// only is stopped.
-func (s *Store) settings(write bool) statement {
-	idle := time.Duration(0) // for ever: a reader is in no one's way
-	if write {
-		idle = s.idleTimeout
-	}
-	return often(`SELECT set_config('search_path', $1, true), set_config('lock_timeout', $2, true), set_config('enable_bitmapscan', 'off', true),
-		set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true),
-		`+durableSettings+`, set_config('idle_in_transaction_session_timeout', $3, true),
-		CASE WHEN current_setting('server_version_num')::int >= 120000 AND version() LIKE '%linux%' THEN set_config('tcp_user_timeout', $3, true) END,
-		set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), pg_backend_pid()::bigint`,
-		text(s.address.searchPath()), text(strconv.FormatInt(s.lockTimeout.Milliseconds(), 10)), text(strconv.FormatInt(idle.Milliseconds(), 10)))
-}
-
 // settingPID is the column of settings with the process of the server.
 const settingPID = 11
 
-// beginWrite begins what writes, whatever a role or a database has as its defaults: behind a
-// lock, what is read is to be what the one before has left there.
-const beginWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-
 // errLostIdle says that a connection broke before anything was done with it.
 var errLostIdle = errors.New("the connection was lost")
-
-// begin locks the thread's row, when write is set, and reads the state in the next
-// statement, which sees what others committed while this one waited.
-//
-// A push gives the digests of the series that it does not know, which are looked up. Who
-// gives nil may look for events, and the first series are read, because their filter is
-// asked about these before.
-func (tx *tx) begin(write bool, digests [][]byte) error {
-	tx.writable, tx.lastSeries = write, -1
-	tx.series, tx.ids, tx.newSeries = map[int64]*series{}, map[digest]int64{}, map[digest]int64{}
-	tx.pending, tx.unsent, tx.known = map[recordKey][]byte{}, map[store.Table]int{}, map[recordKey][]byte{}
-	tx.gets, tx.numbers, tx.changed = map[store.Table]int{}, map[store.Table]uint64{}, map[store.Table]uint64{}
-	name, begin := text(tx.store.thread), "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-	if write {
-		begin = beginWrite
-	}
-	list := []statement{often(begin), tx.store.settings(write)}
-	if write {
-		list = append(list, often("SELECT 1 FROM threads WHERE thread = $1 FOR UPDATE", name))
-	}
-	state := len(list)
-	list = append(list,
-		often("SELECT version::bigint FROM format"),
-		often(`SELECT t.floor, coalesce((SELECT id FROM events e WHERE e.thread = t.thread ORDER BY id DESC LIMIT 1), 0), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-			FROM threads t WHERE t.thread = $1`, name),
-		firstOnes(name))
-	turn := tx.store.turn.Load()
-	if write && turn != nil {
-		list = append(list, turn.check(name))
-	}
-	if len(digests) > 0 {
-		list = append(list,
-			sql("SELECT coalesce(max(id), 0) FROM series WHERE thread = $1", name),
-			sql("SELECT id, digest FROM series WHERE thread = $1 AND digest = ANY ($2)", name, byteas(digests)))
-	}
-	wanted := store.WantedOf(tx.ctx)
-	if digests == nil {
-		list = append(list, firstSeries(name), firstSequences(name), recordsOf(name, wanted))
-		if len(wanted.From) > 0 {
-			list = append(list, spansOf(name, wanted))
-		}
-	}
-	// A server that was stopped, or is cut off, says nothing: nothing was stored yet, and
-	// another one may answer.
-	tx.limit = tx.store.lockTimeout + tx.store.answerTimeout
-	r, err := tx.do(list...)
-	if err != nil {
-		if tx.ctx.Err() == nil && codeOf(err) == "" && tx.conn.IsClosed() {
-			return fmt.Errorf("%w: %w", errLostIdle, err)
-		}
-		if tx.store.pool.isShared(tx.conn, err) {
-			return fmt.Errorf("%w: %w", errLostIdle, err)
-		}
-		if errors.Is(err, store.ErrNotThread) {
-			err = tx.store.address.whyNoTables(tx.ctx, tx.conn, err)
-		}
-		return err
-	}
-	tx.limit = statementTimeout
-	tx.store.pool.mayPrepare(tx.conn, number(r[1].rows[0][settingPID]))
-	if err := checkVersion(r[state]); err != nil {
-		return err
-	}
-	if tx.durability = durabilityOf(r[1].rows[0][4:]); write {
-		if err := tx.store.address.checkDurable(tx.durability); err != nil {
-			return err
-		}
-	}
-	if len(r[state+1].rows) == 0 {
-		return fmt.Errorf("%w: the database has no thread %q", store.ErrNotThread, tx.store.thread)
-	}
-	row := r[state+1].rows[0]
-	floor := number(row[0])
-	if floor < 0 != tx.store.restoring {
-		return wrongState(floor, tx.store.thread)
-	}
-	tx.floor = max(floor, notYet-floor) // either of them is negative
-	tx.head = max(number(row[1]), tx.floor)
-	tx.now = time.UnixMicro(number(row[2]))
-	tx.createdAt = event.FormatTime(tx.now)
-	tx.setPrefixes(r[state+2].rows)
-	if err := tx.readGaps(); err != nil {
-		return err
-	}
-	tx.last = max(tx.head, tx.gaps.given)
-	next := state + 3
-	if write && turn != nil {
-		if len(r[next].rows) == 0 {
-			return turn.lost()
-		}
-		next++
-	}
-	if len(digests) > 0 {
-		tx.lastSeries, tx.asked = number(r[next].rows[0][0]), map[digest]bool{}
-		for _, d := range digests {
-			tx.asked[digest(d)] = true
-		}
-		for _, row := range r[next+1].rows {
-			tx.ids[digest(row[1])] = number(row[0])
-			tx.newSeries[digest(row[1])] = number(row[0])
-		}
-		next += 2
-	}
-	if digests == nil {
-		tx.setSeries(r[next].rows)
-		tx.setSequences(r[next+1].rows)
-		var spans [][][]byte
-		if len(wanted.From) > 0 {
-			spans = r[next+3].rows
-		}
-		tx.setWanted(wanted, r[next+2].rows, spans)
-	}
-	return nil
-}
 
 // end gives the connection back, and ends what has not ended.
 func (tx *tx) end() {
@@ -291,6 +182,9 @@ func (tx *tx) Writable() bool { return tx.writable && !tx.readOnly }
 func (tx *tx) State() store.State {
 	return store.State{Head: tx.head, LastID: tx.last, Count: tx.last - tx.gaps.uncounted, Stored: tx.stored(), Visible: tx.head}
 }
+
+// stored is how many events there are.
+func (tx *tx) stored() int64 { return tx.last - tx.floor - tx.gaps.missing }
 
 // appended are events that were not sent yet, column by column.
 type appended struct {
@@ -329,6 +223,41 @@ func (tx *tx) Append(d *event.Draft, createdAt string) (e event.Event, err error
 	return e, err
 }
 
+// seriesOf returns the id of the draft's series, a new one when there is none.
+func (tx *tx) seriesOf(d *event.Draft) (int64, error) {
+	sum := digestOf(d)
+	if id, ok := tx.ids[sum]; ok {
+		return id, nil
+	}
+	if id, ok := tx.store.series.get(sum, tx.epoch); ok {
+		tx.ids[sum] = id
+		return id, nil
+	}
+	if tx.lastSeries < 0 || !tx.asked[sum] {
+		r, err := tx.do(
+			sql("SELECT coalesce(max(id), 0) FROM series WHERE thread = $1", text(tx.store.thread)),
+			sql("SELECT id FROM series WHERE thread = $1 AND digest = $2", text(tx.store.thread), bytea([]byte(sum))))
+		if err != nil {
+			return 0, err
+		}
+		tx.lastSeries = max(tx.lastSeries, number(r[0].rows[0][0]))
+		if len(r[1].rows) > 0 {
+			id := number(r[1].rows[0][0])
+			tx.ids[sum], tx.newSeries[sum] = id, id
+			return id, nil
+		}
+	}
+	tx.lastSeries++
+	s := &series{id: tx.lastSeries, digest: sum, source: d.Source, typ: d.Type}
+	if d.Subtype != nil {
+		s.sub, s.hasSub = *d.Subtype, true
+	}
+	tx.made = append(tx.made, s)
+	tx.all, tx.whole = nil, false
+	tx.ids[sum], tx.newSeries[sum] = s.id, s.id
+	return s.id, nil
+}
+
 // flush sends what was kept.
 func (tx *tx) flush() error {
 	list := tx.rest()
@@ -342,6 +271,20 @@ func (tx *tx) flush() error {
 // rest are the statements that send what was kept.
 func (tx *tx) rest() []statement {
 	return append(append(tx.restOfEvents(), tx.records()...), tx.sequences()...)
+}
+
+// sequences are the statements that send what was set.
+func (tx *tx) sequences() []statement {
+	if len(tx.changed) == 0 {
+		return nil
+	}
+	var tables, numbers [][]byte
+	for t, n := range tx.changed {
+		tables, numbers = append(tables, []byte(t)), append(numbers, strconv.AppendUint(nil, n, 10))
+	}
+	clear(tx.changed)
+	return []statement{often(`INSERT INTO sequences (thread, tab, n) SELECT $1, s.tab, s.n::numeric FROM unnest($2::text[], $3::text[]) AS s (tab, n)
+		ON CONFLICT (thread, tab) DO UPDATE SET n = excluded.n`, text(tx.store.thread), texts(tables), texts(numbers))}
 }
 
 // flushEvents sends the events that were kept, and their series.
@@ -376,4 +319,38 @@ func (tx *tx) restOfEvents() (list []statement) {
 		tx.events = appended{}
 	}
 	return list
+}
+
+// dropThrough drops the events up to an id.
+func (tx *tx) dropThrough(through int64) error {
+	name := text(tx.store.thread)
+	rows, err := tx.rows(`WITH gone AS (DELETE FROM events WHERE thread = $1 AND id <= $2 RETURNING 1)
+		SELECT count(*) FROM gone`, name, int8(through))
+	if err != nil {
+		return err
+	}
+	if gone := through - tx.floor - number(rows[0][0]); tx.gaps.missing > 0 && gone > 0 {
+		g := tx.gaps
+		g.missing -= gone
+		_ = tx.setGaps(g)
+	}
+	tx.floor = through
+	return tx.exec("UPDATE threads SET floor = $2 WHERE thread = $1", name, int8(through))
+}
+
+// notice tells those who wait, after the commit and apart from it: inside the
+// transaction the server would let one commit of this kind in at a time, in the whole database.
+// It is a separate transaction, with nothing to be kept: the server would sync, and wait
+// for its standby, a second time.
+func (tx *tx) notice() *statement {
+	if !tx.tell {
+		return nil
+	}
+	s := sql("SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')", text(tx.store.channel()))
+	return &s
+}
+
+// channel is where writers of the thread give notice.
+func (s *Store) channel() string {
+	return nameOf(s.address.Schema + "\x00" + s.thread)
 }

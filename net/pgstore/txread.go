@@ -26,14 +26,3 @@ func (tx *tx) Yield() bool { return time.Since(tx.began) >= yieldTime }
 
 // Unused implements store.Tx: the server uses again what becomes free.
 func (tx *tx) Unused() int64 { return 0 }
-
-// Size implements store.Tx: of the contents and the records of the thread.
-func (tx *tx) Size() int64 {
-	_ = tx.flush()
-	rows, err := tx.rows(`SELECT coalesce((SELECT sum(octet_length(content)) FROM events WHERE thread = $1), 0)::bigint +
-		coalesce((SELECT sum(octet_length(key) + octet_length(value)) FROM records WHERE thread = $1), 0)::bigint`, text(tx.store.thread))
-	if err != nil {
-		return 0
-	}
-	return number(rows[0][0])
-}

@@ -16,23 +16,6 @@ const pollEvery = 5 * time.Second
 // shortestWait keeps a process from asking without a pause.
 const shortestWait = 20 * time.Millisecond
 
-// channel is where writers of the thread give notice.
-func (s *Store) channel() string {
-	return nameOf(s.address.Schema + "\x00" + s.thread)
-}
-
-// notice tells those who wait, after the commit and apart from it: inside the
-// transaction the server would let one commit of this kind in at a time, in the whole database.
-// It is a separate transaction, with nothing to be kept: the server would sync, and wait
-// for its standby, a second time.
-func (tx *tx) notice() *statement {
-	if !tx.tell {
-		return nil
-	}
-	s := sql("SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')", text(tx.store.channel()))
-	return &s
-}
-
 // watcher implements store.Watcher.
 type watcher struct {
 	s    *Store

@@ -1,9 +1,7 @@
 package pgstore
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -13,6 +11,10 @@ type value struct {
 	oid  uint32
 	data []byte // nil: NULL
 }
+
+// often is a statement that most transactions send. Its plan must be a good one however many rows
+// there will be, as the server keeps it: one row by its primary key, or a few in its order.
+func often(text string, args ...value) statement { return statement{sql: text, args: args, kept: true} }
 
 // The types, by their numbers in pg_type.
 const (
@@ -114,51 +116,6 @@ func (s *statement) send(p *pgconn.Pipeline, on prepared, asked map[string]bool)
 type rowset struct {
 	rows [][][]byte
 	tag  string
-}
-
-// pipeline sends all statements at once and returns what each returned. Those behind an
-// error were not done. A statement for later is done after the others were settled, and
-// its outcome does not count: where the others did well, it is the connection's tail.
-func pipeline(ctx context.Context, c *pgconn.PgConn, later *statement, list ...statement) ([]rowset, error) {
-	p := c.StartPipeline(ctx)
-	on, asked := preparedOn(c), map[string]bool{}
-	for i := range list {
-		list[i].send(p, on, asked)
-	}
-	p.SendPipelineSync()
-	if later != nil {
-		later.send(p, nil, nil)
-		p.SendPipelineSync()
-	}
-	err := p.Flush()
-	var results []rowset
-	for err == nil && len(results) < len(list) {
-		var r any
-		if r, err = p.GetResults(); err != nil {
-			break
-		}
-		switch r := r.(type) {
-		case *pgconn.StatementDescription: // comes before the rows
-			r.SQL = list[len(results)].sql
-			r.Name, on[r.SQL] = nameOf(r.SQL), r
-		case *pgconn.ResultReader:
-			read := r.Read()
-			results, err = append(results, rowset{read.Rows, read.CommandTag.String()}), read.Err
-		default:
-			err = fmt.Errorf("an answer of kind %T", r)
-		}
-	}
-	if err == nil && later != nil {
-		_, err = p.GetResults() // the others are settled
-	}
-	if err == nil && later != nil {
-		c.CustomData()[tailKey] = &tail{p: p, done: make(chan struct{})}
-		return results, nil
-	}
-	if cerr := p.Close(); err == nil {
-		err = cerr
-	}
-	return results, err
 }
 
 func number(b []byte) int64 {
