@@ -24,7 +24,7 @@ func TestCopyEndsUnlocked(t *testing.T) {
 	_, err = th.Push(ctx, event.Draft{Source: "s", Type: "t", Content: "x"})
 	must(t, err)
 	asked := 0
-	var is error
+	var is error // of the last sync; those before it are of parts
 	defer bolt.SyncCopy(func(db *bbolt.DB) error {
 		f, err := os.Open(filepath.Join(dir, bolt.DatabaseName))
 		if err != nil {
@@ -35,11 +35,12 @@ func TestCopyEndsUnlocked(t *testing.T) {
 		return db.Sync()
 	})()
 	_, _, err = dirOf(th).CopyTo(ctx, bolt.CopyOptions{To: filepath.Join(t.TempDir(), "copy")})
-	if err != nil || asked != 1 || is != nil {
+	if err != nil || asked < 1 || is != nil {
 		t.Errorf("a copy elsewhere: %v; asked %d times: %v", err, asked, is)
 	}
+	before := asked
 	_, err = th.Compact(ctx)
-	if err != nil || asked != 2 || !errors.Is(is, lock.ErrHeld) {
+	if err != nil || asked <= before || !errors.Is(is, lock.ErrHeld) {
 		t.Errorf("a compaction: %v; asked %d times: %v", err, asked, is)
 	}
 }

@@ -55,6 +55,29 @@ func (t *Store) OpenExclusive(ctx context.Context) (interface{ Close() error }, 
 	return t.open(ctx, lock.Exclusive)
 }
 
+// OpenExclusiveNow is OpenExclusive without the gate.
+func (t *Store) OpenExclusiveNow(ctx context.Context) (interface{ Close() error }, error) {
+	return t.openNow(ctx, lock.Exclusive, 0)
+}
+
+// UpdateRawNow is UpdateRaw without the gate.
+func (t *Store) UpdateRawNow(ctx context.Context, fn func(b *bbolt.Tx) error) error {
+	db, err := t.openNow(ctx, lock.Exclusive, 0)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	tx, err := t.beginWrite(db, true)
+	if err != nil {
+		return err
+	}
+	defer tx.b.Rollback()
+	if err := fn(tx.b); err != nil {
+		return err
+	}
+	return db.commit(tx.b)
+}
+
 // LastTransaction returns bbolt's number of the last one, without the gate.
 func (t *Store) LastTransaction(ctx context.Context) (id int, err error) {
 	db, err := t.openNow(ctx, lock.Shared, 0)

@@ -61,10 +61,7 @@ func (t *Store) withdraw(w *write) bool {
 		w.turn.stop()
 		return false
 	}
-	i := slices.Index(t.waiting, w)
-	if i < 0 {
-		return false
-	}
+	i := slices.Index(t.waiting, w) // a turn takes it, or it is there
 	t.waiting = slices.Delete(t.waiting, i, i+1)
 	return true
 }

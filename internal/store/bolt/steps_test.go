@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"thread/engine"
@@ -83,7 +84,8 @@ func (p place) String() (text string) {
 type deed struct {
 	do func(th *engine.Thread) (string, error)
 	// then is asked without damage, also after an error; nil for what changes nothing.
-	then func(th *engine.Thread) (string, error)
+	then   func(th *engine.Thread) (string, error)
+	within string // fail only the places below this function
 }
 
 // deeds are what is done while damage shows.
@@ -146,9 +148,18 @@ func deeds() map[string]deed {
 				return r.Put([]byte("large"), []byte(large))
 			})
 		}), then: questions()["records"]},
+		"restore":                   {do: restoreAll(false, false, large), then: restored},
+		"restore over another kind": {do: restoreAll(true, false, large), then: restored},
+		"restore without lines":     {do: restoreAll(false, true, ""), then: restored},
+		"a long restore":            {do: restoreAll(false, true, strings.Repeat("long ", 9<<20/5)), then: restored, within: "(*Restore).wrote"},
+		"init": {do: done(func(th *engine.Thread) error {
+			_, err := engine.Init(filepath.Join(th.Dir(), "in", "t"))
+			return err
+		}), then: restored},
 	} {
 		all[name] = d
 	}
+	maps.Copy(all, linesDeeds())
 	return all
 }
 
@@ -288,6 +299,10 @@ func (d *deed) failEach(t *testing.T, s *stepped) {
 	must(t, th.Close())
 	met := 0
 	for at := range all {
+		if d.within != "" && !strings.Contains(at.String(), d.within) {
+			met++
+			continue
+		}
 		if testing.Short() && rand.IntN(16) != 0 {
 			continue
 		}
