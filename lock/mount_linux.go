@@ -64,6 +64,9 @@ func mountKind(path string) (kind string) {
 	return kind
 }
 
+// mountInfo is exchanged by tests.
+var mountInfo = "/proc/self/mountinfo"
+
 // fuseKind tells what is behind a FUSE mount. One on a block device, or one that
 // only puts local directories together, is as good as the kernel's own: the kernel
 // keeps its locks. Those that are known to reach another host are not.
@@ -72,7 +75,7 @@ func fuseKind(path string) string {
 	if err := syscall.Stat(path, &st); err != nil {
 		return ""
 	}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")                  // without it, the type is unknown
+	mounts, _ := os.ReadFile(mountInfo)                               // without it, the type is unknown
 	return fuseNetwork(mountType(mounts, deviceName(uint64(st.Dev)))) //nolint:unconvert // it has 32 bits on mips
 }
 

@@ -246,13 +246,14 @@ func (r *dispatcher) popped(consumer, run string) (highest int64, err error) {
 		return 0, err
 	}
 	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		rest, mine := strings.CutPrefix(lines.Text(), run+" ")
 		if id, err := strconv.ParseInt(rest, 10, 64); mine && err == nil {
 			highest = max(highest, id)
 		}
 	}
-	return highest, nil
+	return highest, lines.Err()
 }
 
 // ackPopped is AckPopped of a supervisor. A record that is lost costs a second delivery, so errors

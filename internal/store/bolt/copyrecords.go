@@ -171,7 +171,7 @@ func (c *copying) next() (err error) {
 	}
 	if !c.locked {
 		// Little by little: pushes sync to the same disk, and would wait for a long sync.
-		if err := c.db.Sync(); err != nil {
+		if err := syncCopy(c.db); err != nil {
 			return err
 		}
 	}
