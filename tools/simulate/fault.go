@@ -99,6 +99,7 @@ func (s *schedule) fail(c *call, random *rand.Rand) bool {
 	s.faults, s.plan.fault = 1, ""
 	s.trace = append(s.trace, "FAIL "+c.String())
 	c.p.hurt, c.p.held = true, slices.Delete(c.p.held, 0, 1)
+	s.failed = true
 	s.send(answer{id: c.id, errno: -int32(errno)})
 	return true
 }

@@ -22,6 +22,8 @@ var scenarios = []scenario{
 	{name: "backup", before: []string{push, push, subscribe}, unread: true, pruned: true, refused: "prune",
 		atOnce: []string{"thread backup copies", "thread prune --keep-last 1 --force", push}},
 	{name: "serve", before: []string{push, subscribe}, atOnce: []string{"thread serve --thread t", "thread dispatch", push}},
+	{name: "restore", before: []string{push, subscribe, "thread backup copies"},
+		atOnce: []string{"thread serve --root .", "thread restore copies --to r", push}, after: [][2]string{{"thread check --thread r", ""}}},
 	{name: "work", before: []string{"thread run enqueue --agent a --id r1"}, refused: "run",
 		atOnce: []string{"thread run work --drain -- true", "thread run recover", "thread run cancel r1"},
 		after:  [][2]string{{"thread run list", "completed|cancelled"}}},

@@ -56,7 +56,8 @@ type process struct {
 
 // Limits of a schedule that does not come to rest.
 const (
-	restTime  = time.Minute // without a call of any program
+	retryTime = 1500 * time.Millisecond // a failed handler is retried after one second
+	restTime  = time.Minute             // without a call of any program
 	mostSteps = 20000
 	slow      = 3500 * time.Millisecond // then limits of the programs, such as "busy" after 4 s, may have passed
 	pause     = 50 * time.Microsecond   // between two looks at what runs, at first
@@ -76,7 +77,8 @@ type schedule struct {
 	switches  int         // left
 	born      map[int]int // by parent: processes that were made and have made no call
 	trace     []string
-	faults    int // done
+	faults    int  // done
+	failed    bool // a call of a program
 	unsynced  []write
 	clock     clock
 	monitors  []notification // questions for the time that are not answered yet

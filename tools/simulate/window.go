@@ -5,6 +5,7 @@ package main
 import (
 	"strings"
 	"syscall"
+	"time"
 )
 
 // window holds the first process that makes a call before that call, as a test point in the
@@ -79,7 +80,9 @@ func (s *schedule) openWindow() bool {
 
 func (p *process) isAlive() bool { return !p.ended && syscall.Kill(p.pid, 0) == nil }
 
-// endServers ends the servers of the scenario when nothing is left for them to do.
+// endServers ends the servers of the scenario when nothing is left for them to do. A handler that
+// was killed may have left an event until the next push or dispatch, so after a fault they are
+// ended also when nothing happens any more.
 func (s *schedule) endServers() {
 	var servers []*process
 	for _, p := range s.processes {
@@ -90,7 +93,7 @@ func (s *schedule) endServers() {
 			return
 		}
 	}
-	if len(servers) > 0 && s.idle() {
+	if len(servers) > 0 && (s.idle() || s.faults > 0 && time.Since(s.lastCall) > retryTime) {
 		for _, p := range servers {
 			p.asked = true
 			_ = syscall.Kill(p.pid, syscall.SIGTERM)
