@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // weight says how much the order of this call and calls of other processes matters.
 func (c *call) weight() float64 {
-	object := strings.TrimPrefix(c.object, "history/")
+	object := strings.TrimPrefix(strings.TrimPrefix(c.object, "r/"), "history/")
 	switch c.name {
 	case "flock":
 		switch {
@@ -78,7 +80,12 @@ func (s *schedule) release(c *call) {
 	s.note(c)
 	c.p.held = slices.Delete(c.p.held, 0, 1)
 	c.p.made[c.text]++
-	c.p.lastStep = len(s.trace)
+	c.p.lastStep, c.p.ending = len(s.trace), c.name == "exit"
+	if c.name == "kill" && (c.args[1] == uint64(unix.SIGKILL) || c.args[1] == uint64(unix.SIGTERM)) {
+		for _, p := range s.processes {
+			p.suspect = true
+		}
+	}
 	s.trace = append(s.trace, c.text)
 	s.send(answer{id: c.id, flags: keepCall})
 }

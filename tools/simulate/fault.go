@@ -84,7 +84,7 @@ func (s *schedule) kill(random *rand.Rand) *process {
 	p := list[random.IntN(len(list))]
 	s.faults, s.plan.fault = 1, ""
 	s.trace = append(s.trace, "KILL "+p.name)
-	p.hurt, p.held = true, nil
+	p.hurt, p.ending, p.held = true, true, nil
 	_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	return p
 }

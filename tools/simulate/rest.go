@@ -57,6 +57,13 @@ func (p *process) runs() bool {
 	if p.ended || p.gone {
 		return false
 	}
+	// The files of a thread that waits for the kernel in its end still have the call before.
+	if p.ending || p.suspect {
+		left, busy := p.left()
+		if p.gone = left == 0; p.gone || p.ending || busy {
+			return !p.gone
+		}
+	}
 	now := p.time()
 	if len(p.threads) > 0 && now == p.rested {
 		return p.anyRuns(false)
@@ -95,7 +102,7 @@ func (p *process) anyRuns(all bool) bool {
 		nr, err := strconv.Atoi(string(number))
 		switch {
 		case nr == -1:
-			n := p.left()
+			n, _ := p.left()
 			p.gone = n == 0
 			return n > 0
 		case err != nil || !waits[nr]: // err: "running"
@@ -162,18 +169,20 @@ func (p *process) list() bool {
 	return len(p.threads) > 0
 }
 
-// left returns how many threads a process has that has not ended.
-func (p *process) left() int {
+// left returns how many threads a process has that has not ended, and whether its first one waits
+// for the kernel or has ended before others.
+func (p *process) left() (n int, busy bool) {
 	line, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/stat")
 	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
 	if len(fields) < 18 {
-		return 0
+		return 0, false
 	}
-	n, _ := strconv.Atoi(string(fields[17]))
-	if state := fields[0][0]; state == 'X' || state == 'Z' && n < 2 {
-		return 0
+	n, _ = strconv.Atoi(string(fields[17]))
+	state := fields[0][0]
+	if state == 'X' || state == 'Z' && n < 2 {
+		return 0, false
 	}
-	return n
+	return n, state == 'D' || state == 'Z'
 }
 
 func (p *process) forget() {

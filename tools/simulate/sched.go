@@ -47,7 +47,9 @@ type process struct {
 	lastStep int
 	status   syscall.WaitStatus
 	ended    bool
+	ending   bool // it was killed, or exits
 	gone     bool // no thread of it is left
+	suspect  bool // another program may have killed it
 	threads  []thread
 	tasks    *os.File      // the directory of threads
 	monitor  int           // schedstat of the second thread
@@ -282,16 +284,19 @@ func (s *schedule) take(wait time.Duration) bool {
 	return true
 }
 
-// below returns the name of a file in the thread, without what is random in it.
+// below returns the name of a file in the thread, or in one that is restored, without what is
+// random in it.
 func (s *schedule) below(path string) (string, bool) {
-	name, ok := strings.CutPrefix(path, s.dir+"/t/")
-	if !ok || name == "logs/thread.log" || strings.Contains(name, "..") {
+	path, ok := strings.CutPrefix(path, s.dir+"/")
+	name, thread := strings.CutPrefix(path, "t/")
+	if !ok || !thread && path != "r" && !strings.HasPrefix(path, "r/") && !strings.HasPrefix(path, "r.") ||
+		strings.HasSuffix(name, "logs/thread.log") || strings.Contains(name, "..") {
 		return "", false
 	}
 	return randomNames.ReplaceAllString(name, "*"), true
 }
 
-var randomNames = regexp.MustCompile(`[0-9]*-?[0-9a-f]{32}`)
+var randomNames = regexp.MustCompile(`[0-9]*-?[0-9a-f]{32}|restoring-[0-9]+`)
 
 // processOf returns the process that a thread belongs to.
 func (s *schedule) processOf(tid uint32) *process {
