@@ -196,7 +196,7 @@ func (t *Thread) WithoutRelease() *Thread {
 func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return t.s.Update(ctx, func(s store.Session) error {
 		tx := &s.(*session).tx
-		return cmp.Or(fn(tx), tx.readErr)
+		return tx.outcome(fn(tx))
 	})
 }
 
@@ -206,7 +206,7 @@ func (t *Thread) Update(ctx context.Context, fn func(tx *Tx) error) error {
 // the caller of View.
 func (t *Thread) View(ctx context.Context, fn func(tx *Tx) error) error {
 	return t.read(ctx, func(tx *Tx) error {
-		return store.Call(func() error { return cmp.Or(fn(tx), tx.readErr) })
+		return store.Call(func() error { return tx.outcome(fn(tx)) })
 	})
 }
 

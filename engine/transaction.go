@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -228,6 +229,10 @@ func (tx *Tx) Records(name string) (*Records, error) {
 	err = tx.s.SetSequence(r.name, n)
 	return r, err
 }
+
+// outcome returns the error of a function that was given the transaction. What the function made
+// of a record that could not be read, as that it is missing, is not the cause.
+func (tx *Tx) outcome(err error) error { return cmp.Or(tx.readErr, err) }
 
 // Get returns the value of the key, nil when there is no such record. It is valid
 // until the end of the transaction and must not be changed. A record that cannot be

@@ -69,7 +69,7 @@ func (c *copying) changeable() error {
 		return err
 	}
 	for _, name := range gone {
-		if err := c.tx.DeleteBucket(name); err != nil {
+		if err := index.DropBucket(c.tx, nil, name); err != nil {
 			return err
 		}
 	}

@@ -23,16 +23,12 @@ func (w *groupWriter) resume() error {
 		return err
 	}
 	w.before = -1
-	switch g.Form {
-	case disk.GroupFirst:
-	case disk.GroupSecond:
+	if g.Form == disk.GroupSecond {
 		before, _ := binary.Uvarint(v[1:])
 		if before > math.MaxInt32 {
 			return disk.CorruptEvent(k)
 		}
 		w.before = int(before)
-	default:
-		return disk.CorruptEvent(k)
 	}
 	if err := g.End(); err != nil {
 		return err

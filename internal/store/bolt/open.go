@@ -259,7 +259,7 @@ func (t *Store) clearSome(db *database) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	across, cut, err := tx.acrossHead()
+	across, cut, err := tx.acrossHead(events)
 	if err != nil || len(junk) == 0 && across == nil {
 		return false, err
 	}
@@ -327,13 +327,9 @@ func (t *Store) read(ctx context.Context, fn func(tx *Tx) error) error {
 
 // acrossHead returns the group with events on both sides of head, if there is one,
 // and what is left of it without those above.
-func (tx *Tx) acrossHead() (key, cut []byte, err error) {
+func (tx *Tx) acrossHead(events *index.Bucket) (key, cut []byte, err error) {
 	if tx.st.Head == 0 {
 		return nil, nil, nil
-	}
-	events, err := tx.eventBucket()
-	if err != nil {
-		return nil, nil, err
 	}
 	k, v, err := index.Floor(events, events.Cursor(), disk.EventKey(tx.st.Head))
 	if k == nil || err != nil {
