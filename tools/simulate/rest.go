@@ -60,7 +60,7 @@ func (p *process) runs() bool {
 	// The files of a thread that waits for the kernel in its end still have the call before.
 	if p.ending || p.suspect {
 		left, busy := p.left()
-		if p.gone = left == 0; p.gone || p.ending || busy {
+		if p.gone = left == 0; p.gone || p.ending || busy && !p.holds(p.pid) {
 			return !p.gone
 		}
 	}

@@ -175,7 +175,7 @@ func (s *schedule) run() error {
 		}
 	}()
 	var current *process
-	wait := pause
+	wait, idle := pause, longPause
 	for len(s.trace) < mostSteps {
 		for s.take(0) {
 		}
@@ -203,9 +203,11 @@ func (s *schedule) run() error {
 				return stuckError{"programs wait, and nothing wakes them"}
 			}
 			s.answerMonitors()
-			s.take(time.Millisecond)
+			s.take(idle)
+			idle = min(2*idle, 10*longPause)
 			continue
 		}
+		idle = longPause
 		s.clock.wake()
 		s.lastCall = time.Now()
 		current = c.p
