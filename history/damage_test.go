@@ -1,10 +1,12 @@
 package history
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,4 +113,90 @@ func TestKeepCannotBeStored(t *testing.T) {
 func inTheWay(t *testing.T, path string) {
 	t.Helper()
 	ok(t, os.MkdirAll(filepath.Join(path, "full"), 0o700))
+}
+
+// TestRateClock: the time line of a limit of starts never goes back, and continues with the
+// uptime as long as that is of the same boot.
+func TestRateClock(t *testing.T) {
+	at := time.UnixMilli(1_773_829_800_000)
+	for name, tt := range map[string]struct {
+		was  rateState
+		boot string
+		up   time.Duration
+		wall time.Time
+		want int64
+		back bool
+	}{
+		"the first start":                 {rateState{NowMS: 7}, "b", time.Hour, at, 7, false},
+		"the same boot":                   {rateState{NowMS: 7, Boot: "b", UpMS: 1000, WallMS: 1}, "b", 3 * time.Second, at, 2007, false},
+		"the same boot, clock set back":   {rateState{NowMS: 7, Boot: "b", UpMS: 1000, WallMS: at.UnixMilli() + 5}, "b", 3 * time.Second, at, 2007, false},
+		"another boot":                    {rateState{NowMS: 7, Boot: "a", UpMS: 9000, WallMS: 1}, "b", 3 * time.Second, at, 3007, false},
+		"no uptime":                       {rateState{NowMS: 7, WallMS: at.UnixMilli() - 5}, "", 0, at, 12, false},
+		"no uptime, the same time":        {rateState{NowMS: 7, WallMS: at.UnixMilli()}, "", 0, at, 7, false},
+		"no uptime, clock set back":       {rateState{NowMS: 7, WallMS: at.UnixMilli() + 5}, "", 0, at, 7, true},
+		"no uptime now, and one before":   {rateState{NowMS: 7, Boot: "b", UpMS: 1000, WallMS: at.UnixMilli() - 5}, "", 0, at, 12, false},
+		"no uptime before, and one now":   {rateState{NowMS: 7, WallMS: at.UnixMilli() - 5}, "b", time.Minute, at, 60_007, false},
+		"the same boot, at the same time": {rateState{NowMS: 7, Boot: "b", UpMS: 3000, WallMS: at.UnixMilli()}, "b", 3 * time.Second, at, 7, false},
+	} {
+		s := tt.was
+		s.advance(tt.boot, tt.up, tt.wall)
+		if s.NowMS != tt.want || s.back != tt.back || s.Boot != tt.boot || s.UpMS != tt.up.Milliseconds() || s.WallMS != tt.wall.UnixMilli() {
+			t.Errorf("%s: %+v, want %d, %v", name, s, tt.want, tt.back)
+		}
+	}
+}
+
+// TestLongestQuestions: a question, a filter and an answer have at most MaxAnswer bytes.
+func TestLongestQuestions(t *testing.T) {
+	text := strings.Repeat("x", MaxAnswer+1)
+	for _, tt := range []struct {
+		w  Wait
+		ok bool
+	}{
+		{Wait{Ask: text[1:]}, true}, {Wait{Ask: text}, false}, {Wait{Filter: text[1:]}, true}, {Wait{Filter: text}, false},
+		{Wait{For: ForTime}, false}, {Wait{For: ForTime, Until: time.Now()}, true}, {Wait{For: ForRun}, false}, {Wait{For: ForRun, Run: "r"}, false},
+		{Wait{For: ForRun, Run: "other"}, true}, {Wait{For: "what"}, false},
+	} {
+		w := tt.w
+		w.Key, w.For = "k", cmp.Or(w.For, ForApproval)
+		if err := w.valid("r"); (err == nil) != tt.ok {
+			t.Errorf("%s of %d and %d bytes: %v", w.For, len(w.Ask), len(w.Filter), err)
+		}
+	}
+}
+
+// TestStepsOfAnswers: at each look at a page, and at each write, an answer meets damage once. It
+// returns that and nothing is answered, or it has done all: the run continues.
+func TestStepsOfAnswers(t *testing.T) {
+	for at, more := 1, true; more && !t.Failed(); at++ {
+		h := openIn(t, faults.Dir(t))
+		one[RunRow](t)(h.Enqueue(ctx, RunRow{ID: "r"}))
+		r, _, err := h.Claim(ctx)
+		ok(t, err)
+		if _, err := r.Wait(ctx, "k", Wait{For: ForApproval}); !errors.Is(err, ErrWaiting) {
+			t.Fatal(err)
+		}
+		ok(t, r.End(ctx, End{Status: Waiting}))
+		n := 0
+		back := index.FailSteps(func() error {
+			if n++; n == at {
+				return errStep
+			}
+			return nil
+		})
+		err = h.Answer(ctx, "r", "k", Answer{Result: Approved})
+		back()
+		more = n >= at
+		is := row(t, h, "r")
+		if want := map[bool]string{true: Queued, false: Waiting}[err == nil]; is.Status != want || !more && err != nil {
+			t.Errorf("step %d: %s, and the error %v", at, text(&is), err)
+		}
+		if err != nil {
+			ok(t, h.Answer(ctx, "r", "k", Answer{Result: Approved}))
+		}
+		if err := h.Answer(ctx, "r", "k", Answer{Result: Denied}); !errors.Is(err, ErrState) {
+			t.Errorf("step %d: answered twice: %v", at, err)
+		}
+		ok(t, h.Close())
+	}
 }
