@@ -18,7 +18,7 @@ REPEAT_TARGETS ?= linux/mipsle
 # the hundred, build programs, or try a fault at every place.
 SLOW_CRASHES  = LargePush|CrashOf.*|CrashIn.*|CrashSteps|PowerLoss.*|(Crash|Failure)(Backup|History)|LyingCard|KillAtEveryPlace
 SLOW_SOAKS    = RewriteBesideWriters|Soak|SoakKeys|MirrorSoak|Rate|CopyWhilePushing|DamagedLines|FewDescriptors|FixLogBesidePushes|PushBesideEachCall|Floods
-SLOW_FAULTS   = StepsBehindABatch|CalledOff|DamagedBehindABatch|DamagedPages|LineFaults|FailuresOf.*|FailingBytes
+SLOW_FAULTS   = Steps(BehindABatch|Of.*)|MuchIsPushedMeanwhile|OutcomeAfterTheWait|CalledOff|DamagedBehindABatch|DamagedPages|LineFaults|FailuresOf.*|FailingBytes
 SLOW_PROGRAMS = Shop|LibraryPage|Pages|SpecCommands
 SLOW_SCRIPTS  = advice|batch_large|concurrent|dispatch|help|history|jobs|linesoff|outbox|recorded|runs|steps|waits
 SLOW = ^Test($(SLOW_CRASHES)|$(SLOW_SOAKS)|$(SLOW_FAULTS)|$(SLOW_PROGRAMS))$$|^Test(Crash|Failure)Matrix$$/^([^p]|p[^u]|push_)|^TestGoals$$/Go|^TestScripts$$/^($(SLOW_SCRIPTS))$$

@@ -94,6 +94,52 @@ func TestStepsOfRecover(t *testing.T) {
 	}
 }
 
+// TestStepsOfWhatWasQueued: where only runs that were never queued are recovered, damage of what
+// was queued is an error.
+func TestStepsOfWhatWasQueued(t *testing.T) {
+	for at, more := 1, true; more && !t.Failed(); at++ {
+		c := newClock()
+		h := abandoned(t, faults.Dir(t), c)
+		n := 0
+		back := index.FailSteps(func() error {
+			if n++; n == at {
+				return errStep
+			}
+			return nil
+		})
+		list, err := h.Recover(ctx, RecoverOptions{NeverQueued: true})
+		back()
+		if more = n >= at; (err == nil) != (len(list) == 2) && !more {
+			t.Errorf("step %d: %d recovered, %v", at, len(list), err)
+		}
+		for range 2 {
+			one[[]RunRow](t)(h.Recover(ctx, RecoverOptions{NeverQueued: true}))
+			c.add(time.Hour)
+		}
+		for _, id := range []string{"silent", "left"} {
+			if is := row(t, h, id); is.Status != Failed {
+				t.Errorf("step %d: %s", at, text(&is))
+			}
+		}
+		ok(t, h.Close())
+	}
+}
+
+// TestDamagedRowOfAKeptEnd: an end whose step cannot be read is not stored.
+func TestDamagedRowOfAKeptEnd(t *testing.T) {
+	h := inbox(t)
+	step := StepRow{RunID: "R", StepType: "command", Status: Running}
+	r := one[*Run](t)(h.StartRun(t.Context(), RunRow{ID: "R", TriggerType: "message"}, Supervised(), With(func(tx *Tx, _ *RunRow) error { return tx.Put(&step) })))
+	ok(t, r.Keep(End{Status: Completed}, &step))
+	ok(t, h.Update(ctx, func(tx *Tx) error { return tx.rows.Put(rowKey(step.Entity(), step.ID), []byte("{")) }))
+	if list, err := h.Recover(ctx, RecoverOptions{}); err == nil {
+		t.Errorf("recovered %d", len(list))
+	}
+	if is := row(t, h, "R"); is.Status != Running {
+		t.Errorf("%s", text(&is))
+	}
+}
+
 // TestKeepCannotBeStored: an end that cannot be kept is an error, and the worker stays.
 func TestKeepCannotBeStored(t *testing.T) {
 	h := inbox(t)

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,10 +186,8 @@ var errAlive = errors.New("the run lives")
 func (h *History) recoverOne(ctx context.Context, row *RunRow, o *RecoverOptions) (bool, error) {
 	err := h.Update(ctx, func(tx *Tx) error {
 		var now RunRow
-		if ok, err := tx.Get(&now, row.ID); err != nil {
-			return err
-		} else if !ok || now.Attempt != row.Attempt || now.Status != row.Status {
-			return errAlive
+		if ok, err := tx.Get(&now, row.ID); err != nil || !ok || now.Attempt != row.Attempt || now.Status != row.Status {
+			return cmp.Or(err, errAlive)
 		}
 		v, silent := tx.judge(&now, o.staleAfter(&now))
 		if v != dead {

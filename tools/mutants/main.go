@@ -127,7 +127,7 @@ func mutate(args []string, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		r.limit = (4*took + 30*time.Second).Round(time.Second)
+		r.limit = (4*took + 10*time.Second).Round(time.Second)
 	}
 	fmt.Fprintf(stdout, "seed %d: %d of %d mutants of %s\n", o.seed, min(o.count, of), of, strings.Join(o.packages, " "))
 	return try(b, picked, o, stdout)
