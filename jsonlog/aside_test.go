@@ -87,3 +87,24 @@ func TestFailuresOfSetAside(t *testing.T) {
 		}
 	})
 }
+
+// TestShortLine: of a line that cannot be written as a whole nothing stays, however little was
+// written.
+func TestShortLine(t *testing.T) {
+	for _, line := range []string{"x\n", "xy\n", "a longer line\n"} {
+		dir := faults.Dir(t)
+		e, err := OpenEvents(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if err := e.AppendLine([]byte("first\n")); err != nil {
+			t.Fatal(err)
+		}
+		f := faults.Fault{At: 1, Errno: faults.Short, Only: []string{"write"}}
+		f.Run(t, dir, func() { err = e.AppendLine([]byte(line)) })
+		if text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl")); !errors.Is(err, syscall.ENOSPC) || string(text) != "first\n" {
+			t.Errorf("%q: %q, %v", line, text, err)
+		}
+	}
+}

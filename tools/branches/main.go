@@ -328,7 +328,8 @@ func name(blocks []*block) error {
 				}
 			}
 		}
-		b.key = fmt.Sprintf("%s: %s", function, strings.TrimSpace(lines[b.line-1]))
+		text, _, _ := strings.Cut(lines[b.line-1], " // ") // as in the lists
+		b.key = fmt.Sprintf("%s: %s", function, strings.TrimSpace(text))
 	}
 	return nil
 }
