@@ -52,7 +52,11 @@ func TestSetAside(t *testing.T) {
 				kept++
 			}
 		}
-		if kept != tt.kept || len(entries) > 1 {
+		files := tt.kept
+		if !tt.off {
+			files++
+		}
+		if kept != tt.kept || len(entries) != files {
 			t.Errorf("%s: %d files, of which %d have the line", name, len(entries), kept)
 		}
 	}
