@@ -92,34 +92,6 @@ func TestSeekBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// A push while a dispatch that has found nothing to do still has the lock.
-func TestPushBeforeDispatchReleases(t *testing.T) {
-	b := newBench(t)
-	meeting, answer := b.fifo("meet"), b.fifo("meet.go")
-	b.subscribe(engine.Subscription{Consumer: "c", Handler: drain})
-	b.push("s")
-	slow := b.command("dispatch", "--thread", b.t.Dir())
-	slow.Env = append(os.Environ(), "DISPATCH_TEST_STOP_AT=looked not-due", "DISPATCH_TEST_MEET="+b.path("meet"))
-	if err := slow.Start(); err != nil {
-		t.Fatal(err)
-	}
-	meeting.line() // 1. the slow dispatch has seen the consumer due
-	if err := b.t.Ack(context.Background(), "c", 1); err != nil {
-		t.Fatal(err) // 2. which it is not any more
-	}
-	answer.say()
-	meeting.line() // 3. the slow dispatch sees that too, with the lock in hand
-	b.push("s")    // 4. an event
-	b.dispatch(Options{})
-	b.awaitLog("dispatch: consumer=c skipped (lock held)", 1) // 5. whose dispatch is too early
-	answer.say()
-	if err := slow.Wait(); err != nil { // 6. so the slow one starts the handler
-		t.Error(err)
-	}
-	b.awaitLog("last_acked_id=2", 1)
-	b.awaitIdle()
-}
-
 // T-64.
 func TestTwentyDispatchesStartOneHandler(t *testing.T) {
 	b := newBench(t)

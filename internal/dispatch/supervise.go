@@ -219,7 +219,6 @@ func (r *dispatcher) claim(ctx context.Context, consumer string, rule runRule) (
 			return fail(notDue, err)
 		}
 		if c == nil {
-			testPoint("not-due")
 			back()
 			if c, err := look(nil); c == nil || err != nil { // model: not-due
 				return fail(notDue, err)

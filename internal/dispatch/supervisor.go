@@ -292,9 +292,6 @@ func (s *supervisor) next(ctx context.Context) error {
 			}
 		}
 		fresh = true
-		if len(s.queue) > 0 {
-			testPoint("looked")
-		}
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 	faultCall  = "call"  // fails, of a program that the scenario has started
 	faultPower = "power" // is lost: every program ends, and writes that were not synced may be missing
 	faultClock = "clock" // jumps; nothing may come of it
+	faultNone  = "none"  // except what a script does
 )
 
 // write is one into the database or its journal, since the last sync of that file.
@@ -32,6 +33,9 @@ func (s *schedule) planFault(sc *scenario, random *rand.Rand) {
 	s.plan.victim, s.plan.fault = sc.victim, sc.fault
 	if s.plan.fault == "" {
 		s.plan.fault = []string{"", "", "", faultKill, faultKill, faultCall, faultPower, faultClock}[random.IntN(8)]
+	}
+	if s.plan.fault == faultNone {
+		s.plan.fault = ""
 	}
 	s.plan.chance = []float64{0.05, 0.02, 0.01}[random.IntN(3)]
 	s.jump = []time.Duration{-1, 1}[random.IntN(2)] * []time.Duration{time.Second, time.Hour, 400 * 24 * time.Hour}[random.IntN(3)]
@@ -82,11 +86,15 @@ func (s *schedule) kill(random *rand.Rand) *process {
 	}
 	slices.SortFunc(list, func(a, b *process) int { return cmp.Compare(a.name, b.name) })
 	p := list[random.IntN(len(list))]
+	s.killNow(p)
+	return p
+}
+
+func (s *schedule) killNow(p *process) {
 	s.faults, s.plan.fault = 1, ""
 	s.trace = append(s.trace, "KILL "+p.name)
 	p.hurt, p.ending, p.held = true, true, nil
 	_ = syscall.Kill(p.pid, syscall.SIGKILL)
-	return p
 }
 
 func (c *call) canFail() bool {

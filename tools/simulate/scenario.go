@@ -161,7 +161,8 @@ func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
 	if err != nil {
 		out, _ := os.ReadFile(filepath.Join(b.dir, "output"))
 		log, _ := os.ReadFile(filepath.Join(b.dir, "t.log"))
-		err = fmt.Errorf("%w\noutput: %s\nhandlers: %s", err, out, log)
+		lines, _ := os.ReadFile(filepath.Join(b.dir, "t/logs/thread.log"))
+		err = fmt.Errorf("%w\noutput: %s\nhandlers: %s\nthread.log: %s", err, out, log, lines)
 	}
 	return s, err
 }

@@ -30,7 +30,10 @@ var scenarios = []scenario{
 	// The journal is nearly full.
 	{name: "fold", before: full, atOnce: []string{push, push, push, "thread peek --last-event-id 0"}, unread: true, fault: faultKill},
 	{name: "power", before: full, atOnce: []string{push, push, push}, unread: true, fault: faultPower},
-	// Two scripts. A supervisor has decided to end, and then the wake-up of a push finds it there.
+	// Scripts. A supervisor is killed before it has noted which process the handler is.
+	{name: "noted", before: []string{subscribe}, atOnce: []string{push}, fault: faultNone,
+		windows: []window{{hold: "wake pwrite logs/handlers/c.run", kill: 2}}},
+	// A supervisor has decided to end, and then the wake-up of a push finds it there.
 	{name: "release", before: []string{subscribe}, atOnce: []string{push, push},
 		windows: []window{{hold: "wake flock run/c.lock UN", until: "wake"}}},
 	// A dispatch takes the lock when the other one has done everything, and ends while a push comes.

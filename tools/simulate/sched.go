@@ -261,7 +261,9 @@ func (s *schedule) take(wait time.Duration) bool {
 			c.how = [16]string{1: "SH", 2: "EX", 8: "UN"}[n.args[1]&11]
 		}
 	case "exit":
-		own = s.processOf(n.tid).name != "" // else it may be a child that its parent waits for before it continues
+		p := s.processOf(n.tid)
+		own = p.name != "" // else it may be a child that its parent waits for before it continues
+		p.ending = !own
 	case "connect":
 	case "kill":
 		own = n.args[1] != 0 && n.args[1] != uint64(unix.SIGURG)

@@ -15,6 +15,7 @@ type window struct {
 	until string // another process of this name has ended since
 	after int    // or that window of the script has been reached, from 1
 	same  int    // hold only the process that was held by that window
+	kill  int    // kill the process before its call of this number, from 1, in place of holding it
 
 	p      *process
 	step   int
@@ -38,6 +39,14 @@ func (s *schedule) isHeld(p *process) bool {
 	text := strings.Join(append([]string{name}, line[1:]...), " ")
 	for i := range s.windows {
 		w := &s.windows[i]
+		if w.kill > 0 {
+			if w.p == nil && text == w.hold && p.made[p.held[0].text] == w.kill-1 {
+				w.p, w.isOpen = p, true
+				s.killNow(p)
+				return true
+			}
+			continue
+		}
 		if w.p == nil && text == w.hold && (w.same == 0 || s.windows[w.same-1].p == p) {
 			w.p, w.step = p, len(s.trace)
 			s.trace = append(s.trace, "HOLD "+p.held[0].String())
@@ -93,7 +102,7 @@ func (s *schedule) endServers() {
 			return
 		}
 	}
-	if len(servers) > 0 && (s.idle() || s.faults > 0 && time.Since(s.lastCall) > retryTime) {
+	if len(servers) > 0 && (s.idle() || s.faults > 0 && time.Since(s.clock.since) > retryTime) {
 		for _, p := range servers {
 			p.asked = true
 			_ = syscall.Kill(p.pid, syscall.SIGTERM)
