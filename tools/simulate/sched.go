@@ -58,12 +58,13 @@ type process struct {
 
 // Limits of a schedule that does not come to rest.
 const (
-	retryTime = 1500 * time.Millisecond // a failed handler is retried after one second
-	restTime  = time.Minute             // without a call of any program
-	mostSteps = 20000
-	slow      = 3500 * time.Millisecond // then limits of the programs, such as "busy" after 4 s, may have passed
-	pause     = 50 * time.Microsecond   // between two looks at what runs, at first
-	longPause = time.Millisecond        // later
+	settleTime = 50 * time.Millisecond   // a server may have short timers
+	retryTime  = 1500 * time.Millisecond // a failed handler is retried after one second
+	restTime   = time.Minute             // without a call of any program
+	mostSteps  = 20000
+	slow       = 3500 * time.Millisecond // then limits of the programs, such as "busy" after 4 s, may have passed
+	pause      = 50 * time.Microsecond   // between two looks at what runs, at first
+	longPause  = time.Millisecond        // later
 )
 
 // schedule runs programs in one order.

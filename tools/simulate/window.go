@@ -102,7 +102,8 @@ func (s *schedule) endServers() {
 			return
 		}
 	}
-	if len(servers) > 0 && (s.idle() || s.faults > 0 && time.Since(s.clock.since) > retryTime) {
+	slept := time.Since(s.clock.since)
+	if len(servers) > 0 && slept > settleTime && (s.idle() || s.faults > 0 && slept > retryTime) {
 		for _, p := range servers {
 			p.asked = true
 			_ = syscall.Kill(p.pid, syscall.SIGTERM)
