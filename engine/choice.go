@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"container/heap"
 	"context"
 	"math"
 	"time"
@@ -9,17 +10,6 @@ import (
 	"thread/filter"
 	"thread/internal/store"
 )
-
-// choice is the search for the next delivery, in one or more transactions.
-type choice struct {
-	feed      *Feed
-	notBefore time.Time
-	done      bool // there is nothing left to read
-	// Nothing that matches where lies in (from, pos].
-	where     string
-	from, pos int64
-	selection *store.Selection
-}
 
 // view searches in read transactions, short ones, until there is something to give
 // out or nothing is left to look at.
@@ -123,6 +113,58 @@ func (l *choice) choose(tx *Tx, state *store.Delivery) (Delivery, error) {
 	return d, nil
 }
 
+// nextRetry is the retry that may be given out now, by the policy's order.
+func (f *Feed) nextRetry(tx *Tx, state *store.Delivery, from int64, now time.Time) (e event.Event, l store.Failures, at time.Time, err error) {
+	if !f.policy.Unordered {
+		return tx.nextRetry(f.consumer, from, now, f.waits)
+	}
+	if !f.due.loaded || f.due.retried != state.Retried {
+		f.due = dueList{loaded: true, retried: state.Retried}
+		err := tx.eachLetter(store.Retries, f.consumer, func(k, v []byte) (bool, error) {
+			_, id, err := store.SplitLetterKey(k)
+			if err != nil {
+				return false, err
+			}
+			l, err := store.DecodeLetter(k, v)
+			if err != nil {
+				return true, err
+			}
+			f.add(id, &l, now)
+			return true, nil
+		})
+		if err != nil {
+			f.due.loaded = false
+			return e, l, at, err
+		}
+	}
+	for len(f.due.entries) > 0 {
+		first := f.due.entries[0]
+		key := store.LetterKey(f.consumer, first.id)
+		v, err := tx.s.Get(store.Retries, key)
+		if err != nil {
+			return e, l, at, err
+		}
+		if v != nil {
+			if l, err = store.DecodeLetter(key, v); err != nil {
+				return e, l, at, err
+			}
+		}
+		if v == nil || unixMilli(l.NextAt) != first.at || first.id > from {
+			heap.Pop(&f.due) // it was settled, or comes by itself: progress was moved back
+			continue
+		}
+		if end := f.waits.end(first.id, &l, now); end.After(now) {
+			return e, l, end, nil
+		}
+		found, ok, err := tx.s.Event(first.id)
+		if err != nil || ok {
+			return found, l, time.Time{}, err
+		}
+		heap.Pop(&f.due) // it is not stored any more
+	}
+	return e, store.Failures{}, at, nil
+}
+
 // cut keeps an event that has failed alone, and halves what is left of a group
 // that has.
 func (l *choice) cut(events []event.Event, state *store.Delivery, failing bool) []event.Event {
@@ -145,36 +187,6 @@ func before(events []event.Event, id int64) int {
 		n++
 	}
 	return n
-}
-
-// waits are the ends of the waits of events that this process has seen, with the
-// reading of the monotonic clock: they end when they would have, however the clock
-// is set meanwhile. A wait that would be longer than it was to be when it began was
-// noted by a clock that was ahead, and has ended.
-type waits map[int64]struct{ nextAt, end time.Time }
-
-// end returns when the wait of an event ends that has failed.
-func (w waits) end(id int64, l *store.Failures, now time.Time) time.Time {
-	seen, ok := w[id]
-	if !ok || !seen.nextAt.Equal(l.NextAt) {
-		seen.nextAt, seen.end = l.NextAt, now.Add(l.NextAt.Sub(now))
-		w[id] = seen
-	}
-	if seen.end.Sub(now) > l.NextAt.Sub(l.LastAt) {
-		seen.end = now
-	}
-	if !seen.end.After(now) {
-		delete(w, id)
-	}
-	return seen.end
-}
-
-// earlier returns the earlier of two times, of which zero means never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // nextRetry returns the first dead letter of consumer that was sent back and may

@@ -128,19 +128,15 @@ func (s *Series) set(source, typ string, subtype *string) *Series {
 // partsIDs those for a filter that reads no contents. Variables for the tests.
 var partIDs, partsIDs int64 = 4 << 10, 64 << 10
 
-// countPart is how many events match in (after, upto], and created_at of the first of them.
-type countPart struct {
-	after, upto, count int64
-	oldest             string
-}
+// tally is the count for one consumer.
+type tally struct {
+	reading
+	backlog *Backlog
 
-// keptParts are the parts of a consumer. They adjoin, and are valid for one filter, for as long as
-// the event with the id seen is the one that was made at that time.
-type keptParts struct {
-	where string
-	parts []countPart
-	seen  int64
-	at    string
+	keep         bool // the parts, for a later count
+	parts, ahead []countPart
+	seen         int64
+	seenAt       string
 }
 
 // keepsParts reports whether a count is worth keeping, and may be.

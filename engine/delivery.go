@@ -1,30 +1,15 @@
 package engine
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"thread/event"
 	"thread/internal/redact"
 	"thread/internal/store"
 )
-
-// delivery returns how far a consumer's deliveries are.
-func (tx *Tx) delivery(consumer string) (d store.Delivery, err error) {
-	key := store.ConsumerKey(consumer)
-	v, err := tx.s.Get(store.Deliveries, key)
-	if v == nil || err != nil {
-		return d, err
-	}
-	return store.DecodeDelivery(key, v)
-}
-
-func (tx *Tx) putDelivery(consumer string, d *store.Delivery) error {
-	key := store.ConsumerKey(consumer)
-	return tx.s.Put(store.Deliveries, key, d.Encode(key))
-}
 
 // forgetDelivery makes the result of a delivery that is in flight unwanted, and what
 // was known of failing events void: the consumer's position was moved by hand.
@@ -64,6 +49,36 @@ func failuresOf(d *store.Delivery, id int64) store.Failures {
 	return store.Failures{}
 }
 
+// Delivery is what is given out.
+type Delivery struct {
+	Events []event.Event // none: there is nothing to do now
+	// Attempt counts from 1 the attempts at a single event, those before a retry
+	// included; 0 for a group.
+	Attempt int64
+	Retry   bool // it is a dead letter that was sent back
+	// NotBefore is when the next event may be tried, zero when none waits. Set
+	// only when Events is empty.
+	NotBefore time.Time
+
+	// Of a ParallelFeed: the key of its events, the first event's where several count as
+	// one; and that a delivery in reserve may be begun only when a Step that was told so
+	// has stored it.
+	Key     string
+	Careful bool
+
+	number int64
+}
+
+// Settled is what has become of the events of a delivery.
+type Settled struct {
+	First, Last int64 // the ids of its events
+	Result      Result
+	// Interrupted: the delivery was another process's, who left no result.
+	Interrupted bool
+	Acked, Dead bool     // neither: they will be given out again
+	Failures    Failures // as far as Failures are kept: of a single event that is not acked
+}
+
 // Policy is what follows a failure. The zero Policy gives single events out, and
 // makes a dead letter of one at its first failure.
 type Policy struct {
@@ -83,6 +98,18 @@ type Policy struct {
 	// OnSettled is called in the transaction that stores a result, also one of another
 	// process's delivery; its error rolls that back. May be nil.
 	OnSettled func(tx *Tx, s *Settled) error
+}
+
+// ParallelPolicy is what a [ParallelFeed] goes by.
+type ParallelPolicy struct {
+	Policy
+	// Key is "" for none, "source", "type", "subtype", or a JSON path into the content
+	// such as $.chat.id. An event without one, NULL, or one whose content is not JSON,
+	// has the empty key.
+	Key string
+	// Fold makes the same of keys that are to count as one; nil for none.
+	Fold   func(key string) string
+	Window int64 // less than 1 is DefaultWindow
 }
 
 // Result says how a delivery ended.
@@ -164,33 +191,6 @@ func (tx *Tx) settle(consumer string, p *Policy, d *store.Delivery, ids []int64,
 	return diedOut, tx.putDead(consumer, d.First, l)
 }
 
-// passOver moves progress to id and forgets the letters of the events that were
-// delivered: progress was moved back before, and these were redelivered.
-func (tx *Tx) passOver(consumer string, d *store.Delivery, id int64, ids []int64) error {
-	if d.Suspect <= id {
-		d.Suspect = 0
-	}
-	for _, table := range []store.Table{store.Dead, store.Retries} {
-		for _, id := range ids {
-			if err := tx.s.Delete(table, store.LetterKey(consumer, id)); err != nil {
-				return err
-			}
-		}
-	}
-	p, _, err := tx.Progress(consumer)
-	if err != nil || id <= p.From() {
-		return err
-	}
-	set, err := tx.settledAbove(consumer, d, p.From())
-	if err != nil {
-		return err
-	}
-	if r, ok := set.find(id + 1); ok {
-		id = r.last
-	}
-	return tx.setProgress(consumer, id)
-}
-
 // putDead makes an event a dead letter.
 func (tx *Tx) putDead(consumer string, id int64, l store.Failures) error {
 	l.DiedAt, l.NextAt = l.LastAt, time.Time{}
@@ -231,6 +231,19 @@ func (tx *Tx) settleRetry(consumer string, p *Policy, d *store.Delivery, r Resul
 		return undecided, err
 	}
 	return diedOut, tx.putDead(consumer, d.First, l)
+}
+
+// postpone notes that an event is to come later, which is not a failure.
+func postpone(l *store.Failures, r *Result, now time.Time) {
+	l.LastAt, l.NextAt = now, r.NotBefore
+}
+
+// notBefore returns when an event is tried again that has just failed.
+func (r *Result) notBefore(now time.Time, p *Policy, n int64) time.Time {
+	if !r.NotBefore.IsZero() {
+		return r.NotBefore
+	}
+	return now.Add(p.Backoff(n))
 }
 
 // Failures is what is known of a consumer's failed attempts at one event.
@@ -319,8 +332,6 @@ func (tx *Tx) putLetter(t store.Table, consumer string, id int64, l *store.Failu
 	return tx.s.Put(t, key, l.EncodeLetter(key))
 }
 
-const maxID = math.MaxInt64
-
 // attempt returns what is known of an event, and whether anything is.
 func (tx *Tx) attempt(consumer string, id int64) (a store.Attempt, ok bool, err error) {
 	key := store.LetterKey(consumer, id)
@@ -341,17 +352,19 @@ func (tx *Tx) putAttempt(consumer string, id int64, a *store.Attempt) error {
 	return tx.s.Put(store.Attempts, key, a.Encode(key))
 }
 
-// eachAttempt calls fn for what is known of a consumer's events, in their order.
-func (tx *Tx) eachAttempt(consumer string, fn func(id int64, a store.Attempt) (more bool, err error)) error {
-	return tx.eachLetter(store.Attempts, consumer, func(k, v []byte) (bool, error) {
-		_, id, err := store.SplitLetterKey(k)
-		if err != nil {
-			return false, err
-		}
-		a, err := store.DecodeAttempt(k, v)
-		if err != nil {
-			return false, err
-		}
-		return fn(id, a)
-	})
-}
+// DeliveryState is what has become of an event for a consumer.
+type DeliveryState int
+
+// letterTables are where letters lie, and what it means for them.
+var letterTables = []struct {
+	table store.Table
+	state DeliveryState
+}{{store.Retries, Waiting}, {store.Dead, Dead}}
+
+const (
+	Unread    DeliveryState = iota // or not yet settled
+	Waiting                        // to be tried again: it has failed, was postponed, or sent back
+	Dead                           // a dead letter
+	Acked                          // or passed over, because the filter did not match
+	Unmatched                      // will never be delivered; only Outcome tells
+)

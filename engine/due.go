@@ -220,6 +220,38 @@ func (l *dueSearch) begin(tx *Tx, spare *store.Selection) (done bool, err error)
 	return false, err
 }
 
+// dueRetries sets d.Retried, and d.First to the first dead letter that was sent
+// back and is to be given out again, now or later. With after > 0 the caller
+// does not ask for old events.
+func (tx *Tx) dueRetries(d *Due, after int64) error {
+	state, err := tx.delivery(d.Consumer)
+	if err != nil {
+		return err
+	}
+	d.Retried = state.Retried
+	if after > 0 {
+		return nil
+	}
+	set, err := tx.settledAbove(d.Consumer, &state, d.Progress.From())
+	if err != nil {
+		return err
+	}
+	return tx.eachLetter(store.Retries, d.Consumer, func(k, _ []byte) (more bool, err error) {
+		_, id, err := store.SplitLetterKey(k)
+		if err != nil {
+			return false, err
+		}
+		if _, settled := set.find(id); id > d.Progress.From() && !settled {
+			return true, nil
+		}
+		stored, err := tx.s.Has(id)
+		if stored {
+			d.First = id
+		}
+		return !stored, err
+	})
+}
+
 func (l *dueSearch) search(tx *Tx) (done bool, err error) {
 	head := tx.s.State().Head
 	l.reading.after, err = tx.s.Scan(l.scan(head), func(id int64) (bool, error) {

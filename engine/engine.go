@@ -49,7 +49,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"sync"
 	"time"
 
 	"thread/event"
@@ -61,6 +61,26 @@ import (
 // DefaultLockWait is how long a call waits for the database when other
 // processes use it. The known clients give up after 5 s (T-30).
 const DefaultLockWait = bolt.DefaultLockTimeout
+
+// feedLock is a feed's lock. It does not know the feed.
+type feedLock struct {
+	of   *feedLocks
+	path string
+	held *lock.File // under of.mu; nil while it is not held
+}
+
+// feedLocks are the locks that the feeds of a handle hold. Close of the handle releases them.
+type feedLocks struct {
+	mu   sync.Mutex
+	held map[*feedLock]bool
+}
+
+// lastCounts are what a handle counted last.
+type lastCounts struct {
+	mu    sync.Mutex
+	of    map[string]Backlog // by consumer
+	parts map[string]keptParts
+}
 
 // Thread is a handle on a thread directory. It is safe for concurrent use.
 type Thread struct {
@@ -127,35 +147,6 @@ func WithKeepOpen() Option { return func(o *options) { o.KeepOpen = true } }
 // the program it is the variable THREAD_NETWORK, which the library does not read.)
 func WithNetworkMount() Option { return func(o *options) { o.AnyMount = true } }
 
-// newThread returns a handle on what open opens.
-func newThread(open func(o bolt.Options) (*bolt.Store, error), opts []Option) (*Thread, error) {
-	o := options{Options: bolt.Options{Now: time.Now}}
-	for _, set := range opts {
-		set(&o)
-	}
-	t := &Thread{now: o.Now, onRelease: o.onRelease, feeds: new(feedLocks), counts: &lastCounts{of: map[string]Backlog{}, parts: map[string]keptParts{}}}
-	o.Logic, o.Now = logic{t}, func() time.Time { return t.now() }
-	b, err := open(o.Options)
-	if err != nil {
-		return nil, err
-	}
-	t.place, t.s = b.Place, b
-	return t, nil
-}
-
-// OpenStore returns a handle on a thread that is in a store of another kind, which
-// open opens. url is its address, and place where this host keeps what is its own. It is
-// for the programs of this module, and not part of the promised API.
-func OpenStore(url string, place store.Place, open func(l store.Logic, lockWait time.Duration) store.Store, opts ...Option) *Thread {
-	o := options{Options: bolt.Options{Now: time.Now}}
-	for _, set := range opts {
-		set(&o)
-	}
-	t := &Thread{place: place, url: url, now: o.Now, onRelease: o.onRelease, feeds: new(feedLocks), counts: &lastCounts{of: map[string]Backlog{}, parts: map[string]keptParts{}}}
-	t.s = open(logic{t}, o.LockTimeout)
-	return t
-}
-
 // Dir returns the absolute, cleaned path of the directory. Symbolic links in it
 // are kept.
 func (t *Thread) Dir() string { return t.place.Dir }
@@ -172,6 +163,17 @@ func (t *Thread) Address() string { return cmp.Or(t.url, t.place.Dir) }
 func (t *Thread) Close() error {
 	t.feeds.releaseAll()
 	return t.s.Close()
+}
+
+// releaseAll releases the locks of all feeds.
+func (f *feedLocks) releaseAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.held {
+		l.held.Close()
+		l.held = nil
+	}
+	clear(f.held)
 }
 
 // Store returns the store behind the thread, for the packages of this module that copy
@@ -210,6 +212,33 @@ func (t *Thread) View(ctx context.Context, fn func(tx *Tx) error) error {
 	})
 }
 
+func (t *Thread) filterOf(ctx context.Context, consumer string) (where string, err error) {
+	err = t.read(ctx, func(tx *Tx) error {
+		s, err := tx.subscription(consumer)
+		if err != nil {
+			return err
+		}
+		where = s.Where()
+		return nil
+	})
+	return where, err
+}
+
+func (tx *Tx) subscription(consumer string) (*store.Subscription, error) {
+	if err := checkConsumer(consumer); err != nil {
+		return nil, err
+	}
+	key := store.ConsumerKey(consumer)
+	v, err := tx.s.Get(store.Subscriptions, key)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNoSubscription, consumer)
+	}
+	return store.DecodeSubscription(key, v)
+}
+
 func invalidf(format string, args ...any) error {
 	return store.Invalidf(format, args...)
 }
@@ -223,73 +252,6 @@ func checkConsumer(consumer string) error {
 		return invalidf("consumer is %d bytes long, the limit is %d", len(consumer), event.MaxNameBytes)
 	}
 	return nil
-}
-
-// Init makes dir a thread directory, with its parents where they are missing,
-// and returns a handle on it. What is in dir already stays, an events.jsonl too.
-// The database appears complete or not at all: a crash leaves a directory that
-// Init can be run on again.
-//
-// Init returns [ErrExists] when dir has an events.db already, whatever that is,
-// [ErrNotDir] when dir or one of its parents is a file, and [ErrNetwork], having made
-// nothing.
-func Init(dir string, opts ...Option) (*Thread, error) {
-	return newThread(func(o bolt.Options) (*bolt.Store, error) { return bolt.Init(dir, o) }, opts)
-}
-
-// Open returns a handle on the thread directory dir.
-//
-// Open returns [ErrNotThread] when dir is not a directory or has no events.db;
-// [ErrSQLite], [ErrNotDatabase] ([ErrEmpty] for an empty file), [ErrByteOrder] or
-// [ErrCorrupt] when events.db is not a thread's database; and [ErrNetwork]. Errors
-// that show only inside the database, such as [ErrNewerFormat], come from the first
-// call that uses it.
-func Open(dir string, opts ...Option) (*Thread, error) {
-	return newThread(func(o bolt.Options) (*bolt.Store, error) { return bolt.Open(dir, o) }, opts)
-}
-
-// OpenOrCreate is [Open], and [Init] where there is no thread yet.
-func OpenOrCreate(dir string, opts ...Option) (*Thread, error) {
-	t, err := Open(dir, opts...)
-	if !errors.Is(err, ErrNotThread) {
-		return t, err
-	}
-	if t, err = Init(dir, opts...); errors.Is(err, ErrExists) {
-		return Open(dir, opts...) // another process was faster
-	}
-	return t, err
-}
-
-// Exists reports whether dir is a thread directory: a directory with an
-// events.db in it, of whatever kind.
-func Exists(dir string) bool {
-	info, err := os.Stat(filepath.Join(dir, bolt.DatabaseName))
-	return err == nil && !info.IsDir()
-}
-
-// Destroy deletes the thread directory dir with everything in it; nothing of a thread
-// is kept elsewhere. It returns [ErrNotThread], deleting nothing, for a directory
-// that is not a thread, and [ErrNotDir] for a symbolic link to one, because the link
-// and the directory may have different owners. Links in it are deleted, what they
-// lead to stays. Handles on it, and handlers that are running, get errors.
-func Destroy(dir string) error {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	if !Exists(abs) {
-		return fmt.Errorf("%w: %s", ErrNotThread, abs)
-	}
-	if info, err := os.Lstat(abs); err != nil {
-		return err
-	} else if !info.IsDir() {
-		return fmt.Errorf("%w: %s is a symbolic link", ErrNotDir, abs)
-	}
-	// The database goes first: half a deleted directory is not a thread.
-	if err := os.Remove(filepath.Join(abs, bolt.DatabaseName)); err != nil {
-		return err
-	}
-	return os.RemoveAll(abs)
 }
 
 // Errors about the directory, from Init, Open and every call that opens the
@@ -310,6 +272,17 @@ var (
 	// do not see each other's locks or pages. WithNetworkMount continues all the same.
 	ErrNetwork = lock.ErrNetwork
 )
+
+// eachScheduled calls fn for the entries of the queue, in order, while it returns
+// true.
+func (tx *Tx) eachScheduled(fn func(key, value []byte) (bool, error)) error {
+	return tx.s.Ascend(store.Scheduled, nil, func(k, v []byte) (bool, error) {
+		if !store.IsScheduledKey(k) {
+			return false, fmt.Errorf("%w: bucket scheduled, key %x", ErrCorrupt, k)
+		}
+		return fn(k, v)
+	})
+}
 
 // Errors about one call.
 var (
@@ -337,3 +310,30 @@ var (
 	// change may be stored or not. All other errors mean that nothing was.
 	ErrUnknownOutcome = store.ErrUnknownOutcome
 )
+
+// countPart is how many events match in (after, upto], and created_at of the first of them.
+type countPart struct {
+	after, upto, count int64
+	oldest             string
+}
+
+// keptParts are the parts of a consumer. They adjoin, and are valid for one filter, for as long as
+// the event with the id seen is the one that was made at that time.
+type keptParts struct {
+	where string
+	parts []countPart
+	seen  int64
+	at    string
+}
+
+// Backlog is how many unread events of a consumer match its filter, and created_at
+// of the oldest, "" when there is none.
+type Backlog struct {
+	Count  int64
+	Oldest string
+	// Err is why the count of this moment is not known: ErrNoSubscription, *filter.Error,
+	// filter.ErrRuntime, or the end of the context. Count and Oldest are then those that
+	// this handle counted last.
+	Err error
+	At  time.Time // when it was counted; zero: never
+}

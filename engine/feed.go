@@ -1,15 +1,59 @@
 package engine
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"thread/event"
 	"thread/internal/store"
 	"thread/lock"
 )
+
+// NextOptions are the settings of a call of [Thread.Next].
+type NextOptions struct {
+	Limit int64         // events at most; less than 1 is 1
+	Lease time.Duration // less than a millisecond is DefaultLease
+	Ack   bool          // the events are acked with the call
+	// TakeOver says that the caller holds the consumer's lock (see package dispatch):
+	// what a Feed has out was left by a process that was killed.
+	TakeOver bool
+}
+
+type dueEntry struct {
+	at int64 // Failures.NextAt in milliseconds, 0 for now
+	id int64
+}
+
+// dueList is what an unordered feed knows of the events that wait, so that it need
+// not look at all of them for the one that is due first. An entry may be out of
+// date; the letter says whether it is.
+type dueList struct {
+	loaded  bool
+	retried int64 // store.Delivery.Retried when it was loaded
+	entries []dueEntry
+}
+
+func (l *dueList) Len() int { return len(l.entries) }
+
+func (l *dueList) Swap(i, j int) { l.entries[i], l.entries[j] = l.entries[j], l.entries[i] }
+
+func (l *dueList) Push(e any) { l.entries = append(l.entries, e.(dueEntry)) }
+
+func (l *dueList) Less(i, j int) bool {
+	a, b := &l.entries[i], &l.entries[j]
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	return a.id < b.id
+}
+
+func (l *dueList) Pop() any {
+	e := l.entries[len(l.entries)-1]
+	l.entries = l.entries[:len(l.entries)-1]
+	return e
+}
 
 // Feed delivers a consumer's events, one delivery at a time, and stores the result of
 // each in the transaction that begins the next. It is for one goroutine. A consumer has one
@@ -50,26 +94,6 @@ type Feed struct {
 	Dead, LastDead int64
 }
 
-// Delivery is what is given out.
-type Delivery struct {
-	Events []event.Event // none: there is nothing to do now
-	// Attempt counts from 1 the attempts at a single event, those before a retry
-	// included; 0 for a group.
-	Attempt int64
-	Retry   bool // it is a dead letter that was sent back
-	// NotBefore is when the next event may be tried, zero when none waits. Set
-	// only when Events is empty.
-	NotBefore time.Time
-
-	// Of a ParallelFeed: the key of its events, the first event's where several count as
-	// one; and that a delivery in reserve may be begun only when a Step that was told so
-	// has stored it.
-	Key     string
-	Careful bool
-
-	number int64
-}
-
 // Number identifies a delivery of its consumer: no two have the same.
 func (d *Delivery) Number() int64 { return d.number }
 
@@ -85,6 +109,17 @@ func (t *Thread) Feed(consumer string, p Policy) *Feed {
 	f := &Feed{t: t, consumer: consumer, policy: p, waits: waits{}}
 	f.lock = newFeedLock(t, f, consumer)
 	return f
+}
+
+// choice is the search for the next delivery, in one or more transactions.
+type choice struct {
+	feed      *Feed
+	notBefore time.Time
+	done      bool // there is nothing left to read
+	// Nothing that matches where lies in (from, pos].
+	where     string
+	from, pos int64
+	selection *store.Selection
 }
 
 // Next stores the result of the delivery that was given out last, nil if there was
@@ -185,6 +220,19 @@ func (f *Feed) Next(ctx context.Context, r *Result) (d Delivery, err error) {
 			return d, refused
 		}
 	}
+}
+
+// adopt settles, once, what a ParallelFeed left running.
+func (f *Feed) adopt(tx *Tx, state *store.Delivery) error {
+	if f.adopted {
+		return nil
+	}
+	f.adopted = true
+	p, _, err := tx.Progress(f.consumer)
+	if err != nil {
+		return err
+	}
+	return tx.adoptAttempts(f.consumer, &f.policy, state, p.From())
 }
 
 // mostAtOnce is how many events succeed in one transaction (Policy.AtOnce).
@@ -314,4 +362,17 @@ func (f *Feed) settle(tx *Tx, state *store.Delivery, r *Result) (outcome, error)
 		err = f.policy.OnSettled(tx, &s)
 	}
 	return became, err
+}
+
+// add notes that an event waits.
+func (f *Feed) add(id int64, l *store.Failures, now time.Time) {
+	f.waits.end(id, l, now) // from here on by the monotonic clock
+	heap.Push(&f.due, dueEntry{at: unixMilli(l.NextAt), id: id})
+}
+
+// Close gives the consumer back: another Feed may use it then. What is in flight counts as left
+// by a process that was killed.
+func (f *Feed) Close() error {
+	f.lock.release()
+	return nil
 }

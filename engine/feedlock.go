@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"thread/internal/store"
@@ -22,19 +21,6 @@ import (
 // feedWait is how long a feed waits for the lock: a killed process has it until all its
 // descriptors are closed, and a call of Next for as long as it takes.
 const feedWait = 250 * time.Millisecond
-
-// feedLocks are the locks that the feeds of a handle hold. Close of the handle releases them.
-type feedLocks struct {
-	mu   sync.Mutex
-	held map[*feedLock]bool
-}
-
-// feedLock is a feed's lock. It does not know the feed.
-type feedLock struct {
-	of   *feedLocks
-	path string
-	held *lock.File // under of.mu; nil while it is not held
-}
 
 // newFeedLock returns the lock of a feed, which the collector releases if the feed is not
 // closed; nil for a thread on a server.
@@ -128,24 +114,6 @@ func (l *feedLock) release() {
 	}
 	l.held = nil
 	delete(l.of.held, l)
-}
-
-// releaseAll releases the locks of all feeds.
-func (f *feedLocks) releaseAll() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for l := range f.held {
-		l.held.Close()
-		l.held = nil
-	}
-	clear(f.held)
-}
-
-// Close gives the consumer back: another Feed may use it then. What is in flight counts as left
-// by a process that was killed.
-func (f *Feed) Close() error {
-	f.lock.release()
-	return nil
 }
 
 // Close is [Feed.Close] for a ParallelFeed.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"thread/filter"
@@ -86,16 +85,55 @@ func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 	return info, err
 }
 
-// Backlog is how many unread events of a consumer match its filter, and created_at
-// of the oldest, "" when there is none.
-type Backlog struct {
-	Count  int64
-	Oldest string
-	// Err is why the count of this moment is not known: ErrNoSubscription, *filter.Error,
-	// filter.ErrRuntime, or the end of the context. Count and Oldest are then those that
-	// this handle counted last.
-	Err error
-	At  time.Time // when it was counted; zero: never
+func (tx *Tx) describeDeliveries(c *ConsumerInfo, from int64) (err error) {
+	if c.Dead, err = tx.countLetters(store.Dead, c.Consumer); err != nil {
+		return err
+	}
+	if c.Dead > 0 {
+		if c.DeadError, err = tx.newestDeadError(c.Consumer); err != nil {
+			return err
+		}
+	}
+	if c.Retries, err = tx.countLetters(store.Retries, c.Consumer); err != nil {
+		return err
+	}
+	state, err := tx.delivery(c.Consumer)
+	if err == nil {
+		err = tx.describeParallel(c, &state, from)
+	}
+	if err == nil {
+		c.Lease, err = tx.leaseState(c.Consumer, &state)
+	}
+	if err == nil && state.Failing > from {
+		c.Failing, c.Failures = state.Failing, failures(&state.Letter)
+		// As long as Feed waits, which a clock that was ahead does not draw out.
+		if now := tx.now(); now.Before(c.LastAt) {
+			c.NextAt = now
+		}
+	}
+	return err
+}
+
+func (tx *Tx) describeParallel(c *ConsumerInfo, state *store.Delivery, from int64) error {
+	set, err := tx.settledAbove(c.Consumer, state, from)
+	if err != nil {
+		return err
+	}
+	c.ParallelState = ParallelState{Settled: set.count(), Ranges: int64(len(set)), Window: state.Window}
+	return tx.eachAttempt(c.Consumer, func(id int64, a store.Attempt) (bool, error) {
+		if _, settled := set.find(id); a.Resent == 1 || id <= from || settled {
+			return true, nil
+		}
+		if a.State != store.AttemptWaiting {
+			c.Out++
+			return true, nil
+		}
+		c.Waiting++
+		if c.Failing == 0 && !a.FirstAt.IsZero() {
+			c.Failing, c.Failures = id, failures(&a.Failures)
+		}
+		return true, nil
+	})
 }
 
 // Backlog counts the unread events of a consumer that match its filter, and returns
@@ -151,17 +189,6 @@ func (t *Thread) Backlogs(ctx context.Context, consumers []string) []Backlog {
 	}
 	t.rememberCounts(consumers, backlogs, tallies)
 	return backlogs
-}
-
-// tally is the count for one consumer.
-type tally struct {
-	reading
-	backlog *Backlog
-
-	keep         bool // the parts, for a later count
-	parts, ahead []countPart
-	seen         int64
-	seenAt       string
 }
 
 // unread begins the count of what a consumer has not read, behind what is known not to
@@ -274,13 +301,6 @@ func (l *tally) count(tx *Tx) error {
 
 // manyCounts is how many consumers that were not asked for are remembered.
 const manyCounts = 100_000
-
-// lastCounts are what a handle counted last.
-type lastCounts struct {
-	mu    sync.Mutex
-	of    map[string]Backlog // by consumer
-	parts map[string]keptParts
-}
 
 func (c *lastCounts) partsOf(consumer string) keptParts {
 	c.mu.Lock()

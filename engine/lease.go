@@ -30,16 +30,6 @@ type Lease struct {
 	Until time.Time // when the events are given out again; zero when they are acked already
 }
 
-// NextOptions are the settings of a call of [Thread.Next].
-type NextOptions struct {
-	Limit int64         // events at most; less than 1 is 1
-	Lease time.Duration // less than a millisecond is DefaultLease
-	Ack   bool          // the events are acked with the call
-	// TakeOver says that the caller holds the consumer's lock (see package dispatch):
-	// what a Feed has out was left by a process that was killed.
-	TakeOver bool
-}
-
 // LeasedError says that events of a consumer are in flight with [Thread.Next].
 type LeasedError struct {
 	Consumer string
@@ -241,22 +231,6 @@ func (tx *Tx) leftLease(consumer string, state *store.Delivery) (r Result, live 
 	now := tx.now()
 	return Result{Verdict: Failed, ExitCode: -1, Error: "the lease ran out without a result", NotBefore: now},
 		!leaseEnd(state, now).IsZero(), nil
-}
-
-// notLeased returns a LeasedError when a consumer is to get a handler while its events
-// are in flight.
-func (tx *Tx) notLeased(s *Subscription) error {
-	if s.Pull {
-		return nil
-	}
-	state, err := tx.delivery(s.Consumer)
-	if err != nil {
-		return err
-	}
-	if end := leaseEnd(&state, tx.now()); !end.IsZero() {
-		return &LeasedError{s.Consumer, state.Number, end}
-	}
-	return nil
 }
 
 // lettersWithin returns the ids, from first to last, of a consumer's letters: its progress was

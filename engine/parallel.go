@@ -6,83 +6,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"thread/internal/store"
 	"time"
 
-	"thread/event"
+	"thread/internal/store"
 	"thread/lock"
 )
-
-// ParallelFeed gives a consumer's events out to several users at once, and stores
-// their results. Like [Feed] it is for one goroutine, which hands deliveries to
-// others and brings back their results. Its first Step takes the consumer's lock, as with [Feed].
-//
-// # Order
-//
-// Events with the same key come in id order and one delivery at a time: one
-// that has failed holds up those after it of the same key, and nothing else. Keys
-// take turns. Without a key no order is promised. A delivery of several events has
-// events of one key only.
-//
-// # Progress
-//
-// Progress stays the contiguous low mark: everything up to it is settled. What is
-// settled above it is kept as ranges, in the transaction that stores the result, and
-// is not given out again. No more than Window events are settled above the mark, out,
-// or wait to be tried again; when there are as many, nothing new is given out.
-//
-// # Attempts
-//
-// As with [Feed] an attempt is noted durably before it begins, and one whose user
-// dies has failed, with one exception that hides the time of a commit: a delivery
-// that is given out in reserve may be begun at once, and [ParallelFeed.Step] is told
-// with its next call. What is in reserve when the power fails is not counted; it is
-// marked Careful when it is redelivered, and so is counted from the second time on. A
-// group that fails is halved, and its halves, until the event that fails stands
-// alone: a good event of a group of n is given out at most 1+log2(n) times.
-//
-// Dead letters that were sent back come before the other events of their key.
-type ParallelFeed struct {
-	t        *Thread
-	consumer string
-	policy   ParallelPolicy
-	lock     *feedLock
-	key      keyOf
-	waits    waits
-
-	stale  bool // what is below has to be read again
-	opened bool // attempts of those who were killed are settled
-	where  string
-	mark   int64
-	moved  int64
-	resent int64 // Due.Retried
-	spans  spans
-	dirty  map[int64]bool // first ids of ranges to be stored or deleted
-	gaps   spans          // ids without a match that touch a range, to be joined with it
-
-	keys    map[string]*lineup
-	ready   []*lineup // that have something to give out, in turn
-	loaded  map[int64]*pending
-	known   map[int64]store.Attempt // of events that are not loaded
-	waiting []*pending              // events and letters that wait for their next attempt
-	bytes   int                     // of loaded contents
-	out     map[int64]*outDelivery
-	outs    int64 // events out
-	scan    scans
-	head    int64 // the newest id at the latest look
-}
-
-// ParallelPolicy is what a [ParallelFeed] goes by.
-type ParallelPolicy struct {
-	Policy
-	// Key is "" for none, "source", "type", "subtype", or a JSON path into the content
-	// such as $.chat.id. An event without one, NULL, or one whose content is not JSON,
-	// has the empty key.
-	Key string
-	// Fold makes the same of keys that are to count as one; nil for none.
-	Fold   func(key string) string
-	Window int64 // less than 1 is DefaultWindow
-}
 
 // DefaultWindow is how many events may be settled above the mark, out, or waiting to
 // be tried again.
@@ -117,42 +45,6 @@ type Given struct {
 	Full bool
 	// NotBefore is when the next event or letter may be tried, zero when none waits.
 	NotBefore time.Time
-}
-
-// lineup is what a key has to give out.
-type lineup struct {
-	key         string
-	unordered   bool // the lineup of a feed without a key
-	queue       []*pending
-	letters     []*pending // sent back, before the queue
-	busy        int        // deliveries out
-	waits       int        // of its events that wait; they hold up the queue
-	lettersWait int        // these do not
-	inTurn      bool       // in ParallelFeed.ready
-
-	// Of a key with more events than are loaded, those after resume are not; before
-	// it, matching or settled, comes the id before.
-	more           bool
-	resume, before int64
-	closed         bool // in this refill
-}
-
-// pending is an event to be given out.
-type pending struct {
-	event.Event
-	prev    int64 // the matching event, or settled id, before it
-	line    *lineup
-	at      store.Attempt
-	letter  bool // it is a dead letter that was sent back
-	careful bool
-	bare    bool // the content is not loaded
-	end     time.Time
-}
-
-type outDelivery struct {
-	number int64
-	events []*pending
-	begun  bool
 }
 
 // ParallelFeed returns a feed of consumer. It returns [ErrInvalid] for a Key that is
@@ -256,8 +148,57 @@ func (f *ParallelFeed) Step(ctx context.Context, q Step) (g Given, err error) {
 	}
 }
 
-// full reports whether the window is.
-func (f *ParallelFeed) full() bool { return f.inWindow() >= f.policy.Window }
+// fill loads events for a while: events of keys that have come to the end of what is
+// loaded of them before those that no process has seen yet, or only the latter. It reports
+// whether there is more to look at.
+func (f *ParallelFeed) fill(ctx context.Context, onward bool) (more bool, err error) {
+	if !onward && f.loadedEnough() {
+		f.evict()
+	}
+	err = f.t.read(ctx, func(tx *Tx) error {
+		state, p, err := f.current(tx)
+		if err != nil {
+			return err
+		}
+		s, err := tx.subscription(f.consumer)
+		if err != nil {
+			return err
+		}
+		if s.Paused {
+			return ErrPaused
+		}
+		if s.Pull {
+			return ErrPull
+		}
+		if s.Where() != f.where {
+			f.stale = true
+		}
+		_, _ = state, p
+		if f.stale {
+			return nil
+		}
+		if onward {
+			return f.look(tx, true)
+		}
+		if f.scan.letters && !f.lettersLeft() {
+			if err := f.loadLetters(tx); err != nil {
+				return err
+			}
+		}
+		return f.look(tx, false)
+	})
+	if err != nil {
+		return false, err
+	}
+	return f.unseen(), nil
+}
+
+func (f *ParallelFeed) notBefore() (at time.Time) {
+	for _, p := range f.waiting {
+		at = earlier(at, p.end)
+	}
+	return at
+}
 
 // lacks reports whether more is to be loaded to give out that many deliveries. The event
 // after the mark is given out always, or the window would stay full.
@@ -269,14 +210,6 @@ func (f *ParallelFeed) lacks(n int) bool {
 		return f.lowest() == nil
 	}
 	return len(f.ready) < n
-}
-
-// behind reports whether there are events that were not looked at yet, of which some may
-// be of keys that nothing is known of. Each Step that gives something out looks at some
-// of them, also when there is plenty of the keys that are known: or a few keys with
-// backlogs would keep all others from their turn.
-func (f *ParallelFeed) behind(n int) bool {
-	return n > 0 && !f.stale && !f.full() && !f.key.none() && f.scan.pos < f.head && !f.loadedAll(false)
 }
 
 // lowest returns the event after the mark, nil when it is not loaded.
@@ -308,10 +241,6 @@ func (f *ParallelFeed) next() *lineup {
 }
 
 func (f *ParallelFeed) canGive() bool { return !f.stale && f.next() != nil }
-
-func (f *ParallelFeed) inWindow() int64 {
-	return f.spans.count() + f.outs + int64(len(f.waiting)+len(f.known))
-}
 
 // errStepAgain says that nothing of a transaction was stored whose outcome was unknown:
 // what the feed had learned in it is not so.
@@ -394,6 +323,42 @@ func (f *ParallelFeed) store(ctx context.Context, q Step) (g Given, refused erro
 	return g, refused, nil
 }
 
+// give begins deliveries.
+func (w *settling) give(q *Step) (g Given, err error) {
+	for n := q.Begin + q.Reserve; n > 0; {
+		l := w.next()
+		if l == nil {
+			break
+		}
+		l.inTurn = false
+		if w.ready[0] == l {
+			w.ready = w.ready[1:]
+		} else { // the window is full, and it is not its turn
+			w.ready = slices.DeleteFunc(w.ready, func(r *lineup) bool { return r == l })
+		}
+		events, err := w.take(l)
+		if err != nil {
+			return g, err
+		}
+		if len(events) > 0 {
+			d, err := w.note(events, len(g.Begin) < q.Begin)
+			if err != nil {
+				return g, err
+			}
+			l.busy++
+			if len(g.Begin) < q.Begin {
+				d.Careful = false
+				g.Begin = append(g.Begin, d)
+			} else {
+				g.Reserved = append(g.Reserved, d)
+			}
+			n--
+		}
+		w.queueUp(l)
+	}
+	return g, nil
+}
+
 // current reads what others may have changed, and sets stale where they have.
 func (f *ParallelFeed) current(tx *Tx) (store.Delivery, Progress, error) {
 	f.head = tx.Head()
@@ -420,4 +385,12 @@ func (f *ParallelFeed) release(d *outDelivery) {
 	line := f.lineup(d.events[0].line.key)
 	line.busy--
 	f.queueUp(line)
+}
+
+// earlier returns the earlier of two times, of which zero means never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

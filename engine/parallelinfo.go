@@ -25,28 +25,6 @@ type ParallelState struct {
 // Full reports whether nothing new is given out before something below is settled.
 func (p *ParallelState) Full() bool { return p.Window > 0 && p.Settled+p.Out+p.Waiting >= p.Window }
 
-func (tx *Tx) describeParallel(c *ConsumerInfo, state *store.Delivery, from int64) error {
-	set, err := tx.settledAbove(c.Consumer, state, from)
-	if err != nil {
-		return err
-	}
-	c.ParallelState = ParallelState{Settled: set.count(), Ranges: int64(len(set)), Window: state.Window}
-	return tx.eachAttempt(c.Consumer, func(id int64, a store.Attempt) (bool, error) {
-		if _, settled := set.find(id); a.Resent == 1 || id <= from || settled {
-			return true, nil
-		}
-		if a.State != store.AttemptWaiting {
-			c.Out++
-			return true, nil
-		}
-		c.Waiting++
-		if c.Failing == 0 && !a.FirstAt.IsZero() {
-			c.Failing, c.Failures = id, failures(&a.Failures)
-		}
-		return true, nil
-	})
-}
-
 // EventState is where an unread event is for a consumer.
 type EventState struct {
 	Settled  bool // it is done with, above the progress
@@ -77,27 +55,6 @@ func (t *Thread) EventState(ctx context.Context, consumer string, id int64) (s E
 
 // A Feed continues where a ParallelFeed ended: it leaves out what is settled, and takes
 // over what is known of single events when it comes to them.
-
-// adopt settles, once, what a ParallelFeed left running.
-func (f *Feed) adopt(tx *Tx, state *store.Delivery) error {
-	if f.adopted {
-		return nil
-	}
-	f.adopted = true
-	p, _, err := tx.Progress(f.consumer)
-	if err != nil {
-		return err
-	}
-	return tx.adoptAttempts(f.consumer, &f.policy, state, p.From())
-}
-
-// leftRunning reports whether a ParallelFeed was killed with something out.
-func (tx *Tx) leftRunning(consumer string) (running bool, err error) {
-	return running, tx.eachAttempt(consumer, func(_ int64, a store.Attempt) (bool, error) {
-		running = a.State == store.AttemptRunning
-		return !running, nil
-	})
-}
 
 // cutAtAttempt returns the first of the events alone, with what is known of it, or
 // those before the first of which anything is known.
@@ -189,6 +146,116 @@ func (k *keyOf) text(e *event.Event) string {
 	return ""
 }
 
+// pending is an event to be given out.
+type pending struct {
+	event.Event
+	prev    int64 // the matching event, or settled id, before it
+	line    *lineup
+	at      store.Attempt
+	letter  bool // it is a dead letter that was sent back
+	careful bool
+	bare    bool // the content is not loaded
+	end     time.Time
+}
+
+// lineup is what a key has to give out.
+type lineup struct {
+	key         string
+	unordered   bool // the lineup of a feed without a key
+	queue       []*pending
+	letters     []*pending // sent back, before the queue
+	busy        int        // deliveries out
+	waits       int        // of its events that wait; they hold up the queue
+	lettersWait int        // these do not
+	inTurn      bool       // in ParallelFeed.ready
+
+	// Of a key with more events than are loaded, those after resume are not; before
+	// it, matching or settled, comes the id before.
+	more           bool
+	resume, before int64
+	closed         bool // in this refill
+}
+
+type outDelivery struct {
+	number int64
+	events []*pending
+	begun  bool
+}
+
+// scans are the two searches for events to load: one continues from the mark and
+// leaves out what a key has too much of, the other goes back for that.
+type scans struct {
+	selection *store.Selection
+	pos       int64 // everything up to here was seen
+	prev      int64 // the latest matching event or settled id up to pos
+
+	refill      bool
+	again       int64 // where the refill is, and prev of it
+	againPrev   int64
+	start       int64 // where it began
+	keysWithout int   // keys that it has found nothing too much of yet
+	letters     bool  // more letters were sent back than are loaded
+}
+
+// ParallelFeed gives a consumer's events out to several users at once, and stores
+// their results. Like [Feed] it is for one goroutine, which hands deliveries to
+// others and brings back their results. Its first Step takes the consumer's lock, as with [Feed].
+//
+// # Order
+//
+// Events with the same key come in id order and one delivery at a time: one
+// that has failed holds up those after it of the same key, and nothing else. Keys
+// take turns. Without a key no order is promised. A delivery of several events has
+// events of one key only.
+//
+// # Progress
+//
+// Progress stays the contiguous low mark: everything up to it is settled. What is
+// settled above it is kept as ranges, in the transaction that stores the result, and
+// is not given out again. No more than Window events are settled above the mark, out,
+// or wait to be tried again; when there are as many, nothing new is given out.
+//
+// # Attempts
+//
+// As with [Feed] an attempt is noted durably before it begins, and one whose user
+// dies has failed, with one exception that hides the time of a commit: a delivery
+// that is given out in reserve may be begun at once, and [ParallelFeed.Step] is told
+// with its next call. What is in reserve when the power fails is not counted; it is
+// marked Careful when it is redelivered, and so is counted from the second time on. A
+// group that fails is halved, and its halves, until the event that fails stands
+// alone: a good event of a group of n is given out at most 1+log2(n) times.
+//
+// Dead letters that were sent back come before the other events of their key.
+type ParallelFeed struct {
+	t        *Thread
+	consumer string
+	policy   ParallelPolicy
+	lock     *feedLock
+	key      keyOf
+	waits    waits
+
+	stale  bool // what is below has to be read again
+	opened bool // attempts of those who were killed are settled
+	where  string
+	mark   int64
+	moved  int64
+	resent int64 // Due.Retried
+	spans  spans
+	dirty  map[int64]bool // first ids of ranges to be stored or deleted
+	gaps   spans          // ids without a match that touch a range, to be joined with it
+
+	keys    map[string]*lineup
+	ready   []*lineup // that have something to give out, in turn
+	loaded  map[int64]*pending
+	known   map[int64]store.Attempt // of events that are not loaded
+	waiting []*pending              // events and letters that wait for their next attempt
+	bytes   int                     // of loaded contents
+	out     map[int64]*outDelivery
+	outs    int64 // events out
+	scan    scans
+	head    int64 // the newest id at the latest look
+}
+
 // The turns of keys.
 
 // wake ends the waits that have ended.
@@ -209,11 +276,20 @@ func (f *ParallelFeed) wake(now time.Time) {
 	})
 }
 
-func (f *ParallelFeed) notBefore() (at time.Time) {
-	for _, p := range f.waiting {
-		at = earlier(at, p.end)
+// end returns when the wait of an event ends that has failed.
+func (w waits) end(id int64, l *store.Failures, now time.Time) time.Time {
+	seen, ok := w[id]
+	if !ok || !seen.nextAt.Equal(l.NextAt) {
+		seen.nextAt, seen.end = l.NextAt, now.Add(l.NextAt.Sub(now))
+		w[id] = seen
 	}
-	return at
+	if seen.end.Sub(now) > l.NextAt.Sub(l.LastAt) {
+		seen.end = now
+	}
+	if !seen.end.After(now) {
+		delete(w, id)
+	}
+	return seen.end
 }
 
 func insert(queue []*pending, p *pending) []*pending {
@@ -254,3 +330,16 @@ func (f *ParallelFeed) lineup(key string) *lineup {
 	}
 	return l
 }
+
+// full reports whether the window is.
+func (f *ParallelFeed) full() bool { return f.inWindow() >= f.policy.Window }
+
+func (f *ParallelFeed) inWindow() int64 {
+	return f.spans.count() + f.outs + int64(len(f.waiting)+len(f.known))
+}
+
+// waits are the ends of the waits of events that this process has seen, with the
+// reading of the monotonic clock: they end when they would have, however the clock
+// is set meanwhile. A wait that would be longer than it was to be when it began was
+// noted by a clock that was ahead, and has ended.
+type waits map[int64]struct{ nextAt, end time.Time }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"math"
 	"slices"
 
@@ -22,66 +21,6 @@ const (
 	leastOfKey  = 4
 	pageEvents  = 512 // whose contents are read in one transaction
 )
-
-// scans are the two searches for events to load: one continues from the mark and
-// leaves out what a key has too much of, the other goes back for that.
-type scans struct {
-	selection *store.Selection
-	pos       int64 // everything up to here was seen
-	prev      int64 // the latest matching event or settled id up to pos
-
-	refill      bool
-	again       int64 // where the refill is, and prev of it
-	againPrev   int64
-	start       int64 // where it began
-	keysWithout int   // keys that it has found nothing too much of yet
-	letters     bool  // more letters were sent back than are loaded
-}
-
-// fill loads events for a while: events of keys that have come to the end of what is
-// loaded of them before those that no process has seen yet, or only the latter. It reports
-// whether there is more to look at.
-func (f *ParallelFeed) fill(ctx context.Context, onward bool) (more bool, err error) {
-	if !onward && f.loadedEnough() {
-		f.evict()
-	}
-	err = f.t.read(ctx, func(tx *Tx) error {
-		state, p, err := f.current(tx)
-		if err != nil {
-			return err
-		}
-		s, err := tx.subscription(f.consumer)
-		if err != nil {
-			return err
-		}
-		if s.Paused {
-			return ErrPaused
-		}
-		if s.Pull {
-			return ErrPull
-		}
-		if s.Where() != f.where {
-			f.stale = true
-		}
-		_, _ = state, p
-		if f.stale {
-			return nil
-		}
-		if onward {
-			return f.look(tx, true)
-		}
-		if f.scan.letters && !f.lettersLeft() {
-			if err := f.loadLetters(tx); err != nil {
-				return err
-			}
-		}
-		return f.look(tx, false)
-	})
-	if err != nil {
-		return false, err
-	}
-	return f.unseen(), nil
-}
 
 // unseen reports whether something was not read yet.
 func (f *ParallelFeed) unseen() bool {
@@ -295,4 +234,12 @@ func (f *ParallelFeed) evict() {
 		}
 		l.queue = slices.Clone(l.queue[:keep])
 	}
+}
+
+// behind reports whether there are events that were not looked at yet, of which some may
+// be of keys that nothing is known of. Each Step that gives something out looks at some
+// of them, also when there is plenty of the keys that are known: or a few keys with
+// backlogs would keep all others from their turn.
+func (f *ParallelFeed) behind(n int) bool {
+	return n > 0 && !f.stale && !f.full() && !f.key.none() && f.scan.pos < f.head && !f.loadedAll(false)
 }

@@ -230,42 +230,6 @@ func (w *settling) begin(d *outDelivery) error {
 	return nil
 }
 
-// give begins deliveries.
-func (w *settling) give(q *Step) (g Given, err error) {
-	for n := q.Begin + q.Reserve; n > 0; {
-		l := w.next()
-		if l == nil {
-			break
-		}
-		l.inTurn = false
-		if w.ready[0] == l {
-			w.ready = w.ready[1:]
-		} else { // the window is full, and it is not its turn
-			w.ready = slices.DeleteFunc(w.ready, func(r *lineup) bool { return r == l })
-		}
-		events, err := w.take(l)
-		if err != nil {
-			return g, err
-		}
-		if len(events) > 0 {
-			d, err := w.note(events, len(g.Begin) < q.Begin)
-			if err != nil {
-				return g, err
-			}
-			l.busy++
-			if len(g.Begin) < q.Begin {
-				d.Careful = false
-				g.Begin = append(g.Begin, d)
-			} else {
-				g.Reserved = append(g.Reserved, d)
-			}
-			n--
-		}
-		w.queueUp(l)
-	}
-	return g, nil
-}
-
 // take takes the next events of a key.
 func (w *settling) take(l *lineup) (events []*pending, err error) {
 	if len(l.letters) > 0 {

@@ -82,6 +82,47 @@ func (tx *Tx) Ack(consumer string, id int64) error {
 	return tx.setProgress(consumer, id)
 }
 
+// passOver moves progress to id and forgets the letters of the events that were
+// delivered: progress was moved back before, and these were redelivered.
+func (tx *Tx) passOver(consumer string, d *store.Delivery, id int64, ids []int64) error {
+	if d.Suspect <= id {
+		d.Suspect = 0
+	}
+	for _, table := range []store.Table{store.Dead, store.Retries} {
+		for _, id := range ids {
+			if err := tx.s.Delete(table, store.LetterKey(consumer, id)); err != nil {
+				return err
+			}
+		}
+	}
+	p, _, err := tx.Progress(consumer)
+	if err != nil || id <= p.From() {
+		return err
+	}
+	set, err := tx.settledAbove(consumer, d, p.From())
+	if err != nil {
+		return err
+	}
+	if r, ok := set.find(id + 1); ok {
+		id = r.last
+	}
+	return tx.setProgress(consumer, id)
+}
+
+// wait lets a single event be redelivered when l says. In an unordered feed the others
+// continue meanwhile.
+func (tx *Tx) wait(consumer string, p *Policy, d *store.Delivery, l store.Failures) error {
+	if !p.Unordered {
+		d.Failing, d.Letter = d.First, l
+		return nil
+	}
+	clearFailures(d)
+	if err := tx.passOver(consumer, d, d.First, []int64{d.First}); err != nil {
+		return err
+	}
+	return tx.putLetter(store.Retries, consumer, d.First, &l)
+}
+
 // PopQuery says what [Thread.Pop] records, and how much it returns. The zero
 // PopQuery goes back to before the first event and returns every event.
 type PopQuery struct {
@@ -136,18 +177,6 @@ func (t *Thread) Pop(ctx context.Context, consumer string, q PopQuery) (Page, er
 			return page, err
 		}
 	}
-}
-
-func (t *Thread) filterOf(ctx context.Context, consumer string) (where string, err error) {
-	err = t.read(ctx, func(tx *Tx) error {
-		s, err := tx.subscription(consumer)
-		if err != nil {
-			return err
-		}
-		where = s.Where()
-		return nil
-	})
-	return where, err
 }
 
 var errFilterChanged = errors.New("the consumer has another filter by now")

@@ -76,58 +76,6 @@ func (e *HeldBackError) Error() string {
 	return fmt.Sprintf("consumer %q has not acked event %d", e.Consumer, e.First)
 }
 
-// Prune drops old events by rewriting the database without them; see [Thread.Compact]
-// for what that means to others. Ids never come back, the count of events ever stored
-// stays, and so does events.jsonl, except for Retention.Lines.
-//
-// Prune returns a *HeldBackError, and drops nothing, when a subscribed consumer has
-// an unread event among them that matches its filter, or any consumer a dead letter,
-// unless Force is set. Dead letters of events that were dropped by force stay,
-// without their events. Other errors are [ErrInvalid] for an invalid [Retention], and
-// the errors of Compact.
-func (t *Thread) Prune(ctx context.Context, r Retention) (Compaction, error) {
-	if err := r.validate(); err != nil {
-		return Compaction{}, err
-	}
-	may := func(tx *Tx, through int64) error {
-		if r.Force || through == 0 {
-			return nil
-		}
-		return tx.heldBack(through)
-	}
-	through := func(tx *Tx) (int64, error) {
-		id, err := r.through(tx)
-		if err != nil {
-			return id, err
-		}
-		return id, may(tx, id)
-	}
-	if !r.DryRun {
-		c, err := t.s.Prune(ctx, store.Dropping{
-			Rotate:  r.Lines,
-			Through: func(s store.Tx) (int64, error) { return through(&Tx{t: t, s: s, ctx: ctx}) },
-			May:     func(s store.Tx, id int64) error { return may(&Tx{t: t, s: s, ctx: ctx}, id) },
-		})
-		if err == nil && c.Dropped > 0 && r.Lines {
-			err = t.dropRotated(ctx)
-		}
-		return Compaction(c), err
-	}
-	var c Compaction
-	err := t.read(ctx, func(tx *Tx) (err error) {
-		tx.ctx = ctx
-		if c.Through, err = through(tx); err != nil {
-			return err
-		}
-		c.Dropped, err = tx.storedThrough(c.Through)
-		c.Kept = tx.s.State().Stored - c.Dropped
-		c.Before = tx.s.Size()
-		c.Size = c.Before
-		return err
-	})
-	return c, err
-}
-
 func (r *Retention) validate() error {
 	set := 0
 	for _, is := range []bool{r.KeepLast != nil || !r.OlderThan.IsZero(), r.Acked, r.Through != 0} {

@@ -261,3 +261,18 @@ func (tx *Tx) dropKeys(which func(at, id int64) (drop, more bool), n int, restor
 	}
 	return len(entries), nil
 }
+
+// Push stores one event in this transaction and returns it. It returns [ErrInvalid]
+// for a draft that is out of bounds and [ErrIDsExhausted] after id 2^63-1. For a
+// draft whose dedupe key is known, nothing is stored and the first event returned.
+// Push is for a few events; [Thread.PushAll] stores many.
+func (tx *Tx) Push(d event.Draft) (event.Event, error) {
+	if err := d.Validate(); err != nil {
+		return event.Event{}, err
+	}
+	e, duplicate, err := tx.pushOnce(&d, tx.stamp())
+	if duplicate && err == nil {
+		e, _, err = tx.s.Event(e.ID)
+	}
+	return e, err
+}

@@ -42,6 +42,15 @@ func (q *Query) compile() (*filter.Filter, int64, error) {
 	return f, q.Limit, err
 }
 
+// sinceFilter returns a filter for what where selects at or after when.
+func sinceFilter(where string, when time.Time) string {
+	since := "created_at >= '" + event.FormatTime(when) + "'"
+	if where == "" {
+		return since
+	}
+	return "(" + where + "\n) AND " + since // where may end in a comment
+}
+
 // Peek returns the selected events, in id order unless q says otherwise. It changes
 // nothing and works on a read-only medium.
 //

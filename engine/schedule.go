@@ -131,6 +131,15 @@ func (t *Thread) DelayFor(ctx context.Context, d event.Draft, delay time.Duratio
 	return e, waits, err
 }
 
+// notePlanned notes in the bucket schedules that something was planned now.
+func (tx *Tx) notePlanned() error {
+	planned, err := tx.s.Sequence(store.Schedules)
+	if err != nil {
+		return err
+	}
+	return tx.s.SetSequence(store.Schedules, max(planned, planTime(tx.now())))
+}
+
 // Cancel removes an event that waits for its time, by the id of [Delayed]. It returns
 // [ErrNoDelayed] when none waits with that id, as when it was pushed before.
 func (t *Thread) Cancel(ctx context.Context, id int64) error {
@@ -186,6 +195,17 @@ func (t *Thread) AddSchedule(ctx context.Context, s Schedule) (next time.Time, e
 		return tx.putSchedule(&store.Schedule{Name: s.Name, Spec: s.Spec, Draft: s.Draft}, next)
 	})
 	return next, err
+}
+
+// putSchedule stores s with its next time.
+func (tx *Tx) putSchedule(s *store.Schedule, next time.Time) (err error) {
+	if s.Next, err = tx.schedule(next, &store.ScheduledEntry{Schedule: s.Name, Repeats: true}); err != nil {
+		return err
+	}
+	if err := tx.s.Put(store.Schedules, store.ScheduleKey(s.Name), s.Encode()); err != nil {
+		return err
+	}
+	return tx.notePlanned()
 }
 
 // RemoveSchedule removes a schedule; the events that it pushed stay. It returns
@@ -310,3 +330,6 @@ func daysTo7(first, step string, stepped bool, part string) string {
 	}
 	return strings.Join(days, ",")
 }
+
+// planTime is now as the bucket schedules notes it: never 0, nor before 1970.
+func planTime(now time.Time) uint64 { return uint64(max(1, now.UnixMilli())) }

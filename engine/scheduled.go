@@ -21,17 +21,6 @@ import (
 //
 // See package store for the records.
 
-// eachScheduled calls fn for the entries of the queue, in order, while it returns
-// true.
-func (tx *Tx) eachScheduled(fn func(key, value []byte) (bool, error)) error {
-	return tx.s.Ascend(store.Scheduled, nil, func(k, v []byte) (bool, error) {
-		if !store.IsScheduledKey(k) {
-			return false, fmt.Errorf("%w: bucket scheduled, key %x", ErrCorrupt, k)
-		}
-		return fn(k, v)
-	})
-}
-
 // nextScheduled returns when something falls due next, zero for never.
 func (tx *Tx) nextScheduled() (at time.Time, err error) {
 	err = tx.eachScheduled(func(key, _ []byte) (bool, error) {
@@ -98,18 +87,6 @@ func (tx *Tx) hasSchedules() (found bool) {
 		return false, nil
 	})
 	return found && err == nil
-}
-
-// planTime is now as the bucket schedules notes it: never 0, nor before 1970.
-func planTime(now time.Time) uint64 { return uint64(max(1, now.UnixMilli())) }
-
-// notePlanned notes in the bucket schedules that something was planned now.
-func (tx *Tx) notePlanned() error {
-	planned, err := tx.s.Sequence(store.Schedules)
-	if err != nil {
-		return err
-	}
-	return tx.s.SetSequence(store.Schedules, max(planned, planTime(tx.now())))
 }
 
 // NextScheduled returns the time at which something falls due next, the zero
@@ -243,30 +220,6 @@ const maxReleasedBytes = 32 << 20
 
 // releases says that this build attends to what is scheduled.
 const releases = true
-
-// schedule puts an entry into the queue.
-func (tx *Tx) schedule(at time.Time, entry *store.ScheduledEntry) (key []byte, err error) {
-	seq, err := tx.s.Sequence(store.Scheduled)
-	if err != nil {
-		return nil, err
-	}
-	if err = tx.s.SetSequence(store.Scheduled, seq+1); err != nil {
-		return nil, err
-	}
-	key = store.ScheduledKey(at, seq+1)
-	return key, tx.s.Put(store.Scheduled, key, entry.Encode(key))
-}
-
-// putSchedule stores s with its next time.
-func (tx *Tx) putSchedule(s *store.Schedule, next time.Time) (err error) {
-	if s.Next, err = tx.schedule(next, &store.ScheduledEntry{Schedule: s.Name, Repeats: true}); err != nil {
-		return err
-	}
-	if err := tx.s.Put(store.Schedules, store.ScheduleKey(s.Name), s.Encode()); err != nil {
-		return err
-	}
-	return tx.notePlanned()
-}
 
 // release pushes what has fallen due, in the order of time, as much as fits into
 // one transaction. It returns the source of the last event, and whether there was

@@ -2,10 +2,10 @@ package engine
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"sort"
 
-	"thread/filter"
 	"thread/internal/store"
 )
 
@@ -133,6 +133,8 @@ func (tx *Tx) rowsUpTo(table store.Table, consumer string, last int64) (keys [][
 	})
 }
 
+const maxID = math.MaxInt64
+
 // trimSet is told that the progress of a consumer moves from one id to another. Back,
 // everything after it is unread again: the set and what was known of attempts go.
 // Forward, what it passes goes. Results of what goes are not wanted any more.
@@ -184,6 +186,21 @@ func (tx *Tx) trimSet(consumer string, from, to int64) error {
 	}
 	state.Moved++
 	return tx.putDelivery(consumer, &state)
+}
+
+func (tx *Tx) putDelivery(consumer string, d *store.Delivery) error {
+	key := store.ConsumerKey(consumer)
+	return tx.s.Put(store.Deliveries, key, d.Encode(key))
+}
+
+// delivery returns how far a consumer's deliveries are.
+func (tx *Tx) delivery(consumer string) (d store.Delivery, err error) {
+	key := store.ConsumerKey(consumer)
+	v, err := tx.s.Get(store.Deliveries, key)
+	if v == nil || err != nil {
+		return d, err
+	}
+	return store.DecodeDelivery(key, v)
 }
 
 // cleanSet comes before the set above from, the consumer's progress, is made the set of from.
@@ -247,69 +264,6 @@ func (tx *Tx) deleteAll(table store.Table, keys [][]byte) error {
 		}
 	}
 	return nil
-}
-
-// Outcome is what has become of an event for one consumer.
-type Outcome struct {
-	ID    int64
-	State DeliveryState
-	// Out says that a delivery of it has begun whose result is not stored: its process
-	// works on it, or was killed.
-	Out bool
-	// Failures is what is known of failed attempts, for a dead letter and for an
-	// event that waits.
-	Failures
-}
-
-// Outcome returns what has become of the events with those ids, in their order: like
-// [Tx.Standing], and [Unmatched] for what the filter does not select or what was
-// dropped before the consumer came to it. It does not matter who ran the consumer's
-// handler. An event on which the filter fails is unread.
-//
-// Outcome returns [ErrNoSubscription] and [*filter.Error].
-func (tx *Tx) Outcome(consumer string, ids ...int64) ([]Outcome, error) {
-	s, err := tx.subscription(consumer)
-	if err != nil {
-		return nil, err
-	}
-	f, err := filter.Compile(s.Where())
-	if err != nil {
-		return nil, err
-	}
-	m := f.Matcher()
-	list := make([]Outcome, len(ids))
-	all := &standings{tx: tx, consumer: consumer}
-	for i, id := range ids {
-		o := &list[i]
-		o.ID = id
-		state, l, err := all.of(id)
-		if err != nil {
-			return nil, err
-		}
-		o.State, o.Failures = state, failures(&l)
-		if o.Out, err = all.out(id); err != nil {
-			return nil, err
-		}
-		if o.State != Unread {
-			continue
-		}
-		e, ok, err := tx.s.Event(id)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			o.State = Unmatched
-			continue
-		}
-		row := filter.Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
-		if e.Subtype != nil {
-			row.Subtype, row.HasSubtype = *e.Subtype, true
-		}
-		if matches, err := m.Match(&row); err == nil && !matches {
-			o.State = Unmatched
-		}
-	}
-	return list, nil
 }
 
 // DropDead is [Thread.DropDead] for one letter in this transaction.

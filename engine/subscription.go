@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"thread/event"
 	"thread/filter"
 	"thread/internal/store"
 	"thread/internal/store/bolt"
@@ -202,6 +201,22 @@ func (tx *Tx) subscribe(s *Subscription) error {
 	return tx.putSubscription(&r)
 }
 
+// notLeased returns a LeasedError when a consumer is to get a handler while its events
+// are in flight.
+func (tx *Tx) notLeased(s *Subscription) error {
+	if s.Pull {
+		return nil
+	}
+	state, err := tx.delivery(s.Consumer)
+	if err != nil {
+		return err
+	}
+	if end := leaseEnd(&state, tx.now()); !end.IsZero() {
+		return &LeasedError{s.Consumer, state.Number, end}
+	}
+	return nil
+}
+
 // foldsCase is exchanged by tests.
 var foldsCase = lock.FoldsCase
 
@@ -231,21 +246,6 @@ func (t *Thread) Unsubscribe(ctx context.Context, consumer string) error {
 		}
 		return tx.s.Delete(store.Subscriptions, store.ConsumerKey(consumer))
 	})
-}
-
-func (tx *Tx) subscription(consumer string) (*store.Subscription, error) {
-	if err := checkConsumer(consumer); err != nil {
-		return nil, err
-	}
-	key := store.ConsumerKey(consumer)
-	v, err := tx.s.Get(store.Subscriptions, key)
-	if err != nil {
-		return nil, err
-	}
-	if v == nil {
-		return nil, fmt.Errorf("%w: %q", ErrNoSubscription, consumer)
-	}
-	return store.DecodeSubscription(key, v)
 }
 
 func (tx *Tx) putSubscription(r *store.Subscription) error {
@@ -332,15 +332,6 @@ func (t *Thread) Before(ctx context.Context, when time.Time) (id int64, err erro
 		return e.ID - 1, err
 	}
 	return id, nil
-}
-
-// sinceFilter returns a filter for what where selects at or after when.
-func sinceFilter(where string, when time.Time) string {
-	since := "created_at >= '" + event.FormatTime(when) + "'"
-	if where == "" {
-		return since
-	}
-	return "(" + where + "\n) AND " + since // where may end in a comment
 }
 
 // Pause keeps a consumer's handler from being started, and a [Feed] from giving

@@ -67,21 +67,6 @@ func (tx *Tx) Stored() int64 { return tx.s.State().Stored }
 // Size returns how many bytes the thread takes: of events.db, in a directory.
 func (tx *Tx) Size() int64 { return tx.s.Size() }
 
-// Push stores one event in this transaction and returns it. It returns [ErrInvalid]
-// for a draft that is out of bounds and [ErrIDsExhausted] after id 2^63-1. For a
-// draft whose dedupe key is known, nothing is stored and the first event returned.
-// Push is for a few events; [Thread.PushAll] stores many.
-func (tx *Tx) Push(d event.Draft) (event.Event, error) {
-	if err := d.Validate(); err != nil {
-		return event.Event{}, err
-	}
-	e, duplicate, err := tx.pushOnce(&d, tx.stamp())
-	if duplicate && err == nil {
-		e, _, err = tx.s.Event(e.ID)
-	}
-	return e, err
-}
-
 // read runs fn in a read transaction, after what has fallen due was released.
 // Where that cannot be done, as on a read-only medium, fn reads what is there.
 func (t *Thread) read(ctx context.Context, fn func(tx *Tx) error) error {
@@ -113,65 +98,12 @@ func (t *Thread) readOnce(ctx context.Context, release bool, fn func(tx *Tx) err
 // logic is what a thread does in the transactions of its store.
 type logic struct{ t *Thread }
 
-// Begin implements store.Logic.
-func (l logic) Begin(tx store.Tx) store.Session { return &session{tx: Tx{t: l.t, s: tx}} }
-
-// BeforeBatch implements store.Logic.
-func (l logic) BeforeBatch(ctx context.Context) error {
-	return l.t.read(ctx, func(*Tx) error { return nil })
-}
-
-// Subscribed implements store.Logic.
-//
-// Old events that the thread is to drop by itself are dropped by the process that starts the
-// handlers.
-func (l logic) Subscribed(tx store.Tx) bool {
-	t := &Tx{t: l.t, s: tx}
-	return t.hasSubscriptions() || t.overLimits()
-}
-
-// DropAfter implements store.Logic.
-func (l logic) DropAfter(tx store.Tx, head int64, most int) (more bool, err error) {
-	return (&Tx{t: l.t, s: tx}).dropKeysAfter(head, most)
-}
-
 // session is the thread's part in one write transaction.
 type session struct {
 	tx       Tx
 	released bool
 	source   string // of the last event that was released
 	tell     bool   // handlers may have to be started
-}
-
-// Before implements store.Session.
-func (s *session) Before() (err error) {
-	s.source, s.released, err = s.tx.release()
-	return err
-}
-
-// Push implements store.Session.
-func (s *session) Push(d *event.Draft, createdAt string) (event.Event, bool, error) {
-	return s.tx.pushOnce(d, createdAt)
-}
-
-// After implements store.Session.
-func (s *session) After() error {
-	s.tell = s.released && s.tx.t.onRelease != nil && s.tx.hasSubscriptions()
-	if !s.tx.pushes {
-		return nil
-	}
-	if err := s.tx.followClock(); err != nil {
-		return err
-	}
-	return s.tx.sweepKeys()
-}
-
-// Ended implements store.Session. It tells of what was released also when the outcome
-// is unknown: starting a dispatch too many does no harm.
-func (s *session) Ended() {
-	if s.tell {
-		s.tx.t.onRelease(s.source)
-	}
 }
 
 // Event returns the event with that id, as a copy, and whether it is stored. One
@@ -233,6 +165,54 @@ func (tx *Tx) Records(name string) (*Records, error) {
 // outcome returns the error of a function that was given the transaction. What the function made
 // of a record that could not be read, as that it is missing, is not the cause.
 func (tx *Tx) outcome(err error) error { return cmp.Or(tx.readErr, err) }
+
+// eachLetter calls fn for a consumer's letters in a table, in the order of their
+// ids, until fn wants no more.
+func (tx *Tx) eachLetter(table store.Table, consumer string, fn func(k, v []byte) (more bool, err error)) error {
+	prefix := store.LetterPrefix(consumer)
+	return tx.s.Ascend(table, prefix, func(k, v []byte) (bool, error) {
+		if !bytes.HasPrefix(k, prefix) {
+			return false, nil
+		}
+		return fn(k, v)
+	})
+}
+
+// eachAttempt calls fn for what is known of a consumer's events, in their order.
+func (tx *Tx) eachAttempt(consumer string, fn func(id int64, a store.Attempt) (more bool, err error)) error {
+	return tx.eachLetter(store.Attempts, consumer, func(k, v []byte) (bool, error) {
+		_, id, err := store.SplitLetterKey(k)
+		if err != nil {
+			return false, err
+		}
+		a, err := store.DecodeAttempt(k, v)
+		if err != nil {
+			return false, err
+		}
+		return fn(id, a)
+	})
+}
+
+// leftRunning reports whether a ParallelFeed was killed with something out.
+func (tx *Tx) leftRunning(consumer string) (running bool, err error) {
+	return running, tx.eachAttempt(consumer, func(_ int64, a store.Attempt) (bool, error) {
+		running = a.State == store.AttemptRunning
+		return !running, nil
+	})
+}
+
+// schedule puts an entry into the queue.
+func (tx *Tx) schedule(at time.Time, entry *store.ScheduledEntry) (key []byte, err error) {
+	seq, err := tx.s.Sequence(store.Scheduled)
+	if err != nil {
+		return nil, err
+	}
+	if err = tx.s.SetSequence(store.Scheduled, seq+1); err != nil {
+		return nil, err
+	}
+	key = store.ScheduledKey(at, seq+1)
+	return key, tx.s.Put(store.Scheduled, key, entry.Encode(key))
+}
 
 // Get returns the value of the key, nil when there is no such record. It is valid
 // until the end of the transaction and must not be changed. A record that cannot be
