@@ -1,12 +1,23 @@
 package filter
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
+
+	"thread/filter/internal/like"
 )
 
 // maxTextBytes is SQLITE_MAX_LENGTH: SQLite fails when a text grows beyond it.
 const maxTextBytes = 1_000_000_000
+
+// The errors that an event can cause (docs/spec/filter.md, section 13).
+var (
+	errJSON     = fmt.Errorf("%w: malformed JSON", ErrRuntime)
+	errOverflow = fmt.Errorf("%w: integer overflow in abs()", ErrRuntime)
+	errPattern  = fmt.Errorf("%w: LIKE or GLOB pattern longer than %d bytes", ErrRuntime, like.MaxBytes)
+	errTooBig   = fmt.Errorf("%w: a text grows beyond %d bytes", ErrRuntime, maxTextBytes)
+)
 
 func concat(a, b value) (value, error) {
 	if a.k == null || b.k == null {

@@ -11,6 +11,12 @@ import (
 // op is what a node is.
 type op uint8
 
+// mirrored is a comparison with its sides exchanged.
+var mirrored = [...]op{
+	0: opEq, opNe - opEq: opNe, opLt - opEq: opGt, opGe - opEq: opLe,
+	opLe - opEq: opGe, opGt - opEq: opLt, opIs - opEq: opIs, opIsNot - opEq: opIsNot,
+}
+
 const (
 	opLiteral op = iota
 	opColumn
@@ -110,6 +116,25 @@ type node struct {
 	aux         *aux
 }
 
+// members gives the set of n, whose literals carry the affinity of its column
+// already. The set is made when the first event is looked at, not when the
+// filter is compiled.
+func (a *aux) members(n *node) *literalSet {
+	a.once.Do(func() {
+		s := &literalSet{}
+		if n.left.aff == affText {
+			s.texts = make(map[string]struct{}, len(n.args))
+		} else {
+			s.ints = make(map[int64]struct{}, len(n.args))
+		}
+		for _, e := range n.args {
+			s.add(e.lit)
+		}
+		a.set = s
+	})
+	return a.set
+}
+
 // literalMark singles out the numbers that read differently after a minus.
 type literalMark uint8
 
@@ -145,6 +170,20 @@ func (n *node) strip() *node {
 		n = n.left
 	}
 	return n
+}
+
+// foldAnd makes x AND 0 and 0 AND x the literal 0, as SQLite's parser does: x is
+// not evaluated and cannot fail.
+func (n *node) foldAnd() {
+	if n.op != opAnd {
+		return
+	}
+	for _, side := range [...]*node{n.left, n.right} {
+		if side.op == opLiteral && side.mark == plain && !side.word && side.lit.k == integer && side.lit.i == 0 {
+			*n = node{op: opLiteral, lit: intValue(0), pos: n.pos, start: n.start, end: n.end, depth: n.depth}
+			return
+		}
+	}
 }
 
 // nodes hands out nodes from slabs, so that compiling allocates seldom. next is

@@ -2,9 +2,12 @@ package filter
 
 import (
 	"strconv"
-	"thread/filter/internal/like"
-	"thread/filter/internal/sqltext"
 	"unicode/utf8"
+
+	"thread/filter/internal/like"
+	"thread/filter/internal/sqldate"
+	"thread/filter/internal/sqljson"
+	"thread/filter/internal/sqltext"
 )
 
 // checker gives meaning to a tree: functions, affinities, collations, and what
@@ -59,20 +62,6 @@ func (n *node) inherit(child *node) {
 	n.now = n.now || child.now
 }
 
-// foldAnd makes x AND 0 and 0 AND x the literal 0, as SQLite's parser does: x is
-// not evaluated and cannot fail.
-func (n *node) foldAnd() {
-	if n.op != opAnd {
-		return
-	}
-	for _, side := range [...]*node{n.left, n.right} {
-		if side.op == opLiteral && side.mark == plain && !side.word && side.lit.k == integer && side.lit.i == 0 {
-			*n = node{op: opLiteral, lit: intValue(0), pos: n.pos, start: n.start, end: n.end, depth: n.depth}
-			return
-		}
-	}
-}
-
 // value checks a node whose value is asked for.
 func (c *checker) value(n *node) {
 	switch n.op {
@@ -113,6 +102,32 @@ func (c *checker) value(n *node) {
 	}
 }
 
+// arrow checks -> and ->>. What is not the same in all versions of SQLite on the
+// right side is refused.
+func (c *checker) arrow(n *node) {
+	c.value(n.left)
+	n.inherit(n.left)
+	n.fails = true
+	n.aux = &aux{}
+	r := n.right
+	switch {
+	case r.op != opLiteral || r.word:
+	case r.lit.k == integer && r.lit.i >= 0 && r.lit.i < 1e9:
+		n.aux.path = []sqljson.Step{{Index: int(r.lit.i)}}
+		return
+	case r.lit.k == text && isPlainLabel(r.lit.s):
+		n.aux.path = []sqljson.Step{{Label: &r.lit.s}}
+		return
+	case r.lit.k == text:
+		var ok bool
+		if n.aux.path, ok = sqljson.ParsePath(r.lit.s); ok {
+			return
+		}
+	}
+	c.fail(r.pos, "the right side of an arrow that means different things in different versions of SQLite",
+		`write a plain name, an index from 0, or a path: '$."a.b"', '$[#-1]'`)
+}
+
 // collated checks an operand that may carry COLLATE and gives its collation.
 func (c *checker) collated(n *node) (collation, bool) {
 	if n.op != opCollate {
@@ -151,12 +166,6 @@ func (c *checker) comparison(n *node, spine bool) {
 	n.cmp = comparisonAffinity(n.left.aff, n.right.aff)
 	n.left.prepare(n.cmp, n.right)
 	n.right.prepare(n.cmp, n.left)
-}
-
-// mirrored is a comparison with its sides exchanged.
-var mirrored = [...]op{
-	0: opEq, opNe - opEq: opNe, opLt - opEq: opGt, opGe - opEq: opLe,
-	opLe - opEq: opGe, opGt - opEq: opLt, opIs - opEq: opIs, opIsNot - opEq: opIsNot,
 }
 
 // prepare applies an affinity to a literal once, instead of for every event.
@@ -294,6 +303,56 @@ func (c *checker) call(n *node) {
 		if len(n.args) == 2 {
 			c.path(n, n.args[1])
 		}
+	}
+}
+
+// path checks the path argument of a JSON function.
+func (c *checker) path(n, arg *node) {
+	ok := false
+	if arg.op == opLiteral && arg.lit.k == text {
+		n.aux.path, ok = sqljson.ParsePath(arg.lit.s)
+	}
+	if !ok {
+		c.fail(arg.pos, "a JSON path that is not supported", `write a literal like '$.name', '$."a b"', '$.list[0]' or '$[#-1]'`)
+	}
+}
+
+// date checks a date function: literal modifiers, and for strftime a literal
+// format.
+func (c *checker) date(n *node) {
+	args := n.args
+	if n.fn == fnStrftime {
+		if args[0].op != opLiteral || args[0].lit.k != text {
+			c.fail(args[0].pos, "a strftime format that is not a text literal", "write the format in single quotes")
+			return
+		}
+		n.aux.format = args[0].lit.s
+		if bad := badConversion(n.aux.format); bad != "" {
+			c.fail(args[0].pos, "the strftime conversion "+bad+" means different things in different versions of SQLite",
+				"use %Y %m %d %H %M %S %f %s %j %w %J %%")
+			return
+		}
+		args = args[1:]
+	}
+	if len(args) == 0 {
+		n.now = true
+		return
+	}
+	first := args[0]
+	if first.op != opLiteral || first.lit.k == text && sqldate.IsNow(first.lit.s) {
+		n.now = true
+	}
+	for i, a := range args[1:] {
+		m, ok := sqldate.Modifier{}, false
+		if a.op == opLiteral && a.lit.k == text {
+			m, ok = sqldate.ParseModifier(a.lit.s)
+		}
+		if !ok || m.OnlyFirst() && i > 0 {
+			c.fail(a.pos, "a date modifier that filters do not have",
+				"use literals like '-1 day', '+2 hours', 'start of month', or 'unixepoch' first")
+			return
+		}
+		n.aux.mods = append(n.aux.mods, m)
 	}
 }
 

@@ -2,47 +2,9 @@ package filter
 
 import (
 	"strings"
+
 	"thread/filter/internal/sqldate"
 )
-
-// date checks a date function: literal modifiers, and for strftime a literal
-// format.
-func (c *checker) date(n *node) {
-	args := n.args
-	if n.fn == fnStrftime {
-		if args[0].op != opLiteral || args[0].lit.k != text {
-			c.fail(args[0].pos, "a strftime format that is not a text literal", "write the format in single quotes")
-			return
-		}
-		n.aux.format = args[0].lit.s
-		if bad := badConversion(n.aux.format); bad != "" {
-			c.fail(args[0].pos, "the strftime conversion "+bad+" means different things in different versions of SQLite",
-				"use %Y %m %d %H %M %S %f %s %j %w %J %%")
-			return
-		}
-		args = args[1:]
-	}
-	if len(args) == 0 {
-		n.now = true
-		return
-	}
-	first := args[0]
-	if first.op != opLiteral || first.lit.k == text && sqldate.IsNow(first.lit.s) {
-		n.now = true
-	}
-	for i, a := range args[1:] {
-		m, ok := sqldate.Modifier{}, false
-		if a.op == opLiteral && a.lit.k == text {
-			m, ok = sqldate.ParseModifier(a.lit.s)
-		}
-		if !ok || m.OnlyFirst() && i > 0 {
-			c.fail(a.pos, "a date modifier that filters do not have",
-				"use literals like '-1 day', '+2 hours', 'start of month', or 'unixepoch' first")
-			return
-		}
-		n.aux.mods = append(n.aux.mods, m)
-	}
-}
 
 // badConversion gives the first conversion of a strftime format that is not
 // stable over versions.

@@ -4,21 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"thread/filter/internal/like"
 	"unicode"
 	"unicode/utf8"
 )
 
 // ErrRuntime is wrapped by the errors of Match.
 var ErrRuntime = errors.New("filter failed")
-
-// The errors that an event can cause (docs/spec/filter.md, section 13).
-var (
-	errJSON     = fmt.Errorf("%w: malformed JSON", ErrRuntime)
-	errOverflow = fmt.Errorf("%w: integer overflow in abs()", ErrRuntime)
-	errPattern  = fmt.Errorf("%w: LIKE or GLOB pattern longer than %d bytes", ErrRuntime, like.MaxBytes)
-	errTooBig   = fmt.Errorf("%w: a text grows beyond %d bytes", ErrRuntime, maxTextBytes)
-)
 
 // Error says where and why a text is not a filter.
 type Error struct {

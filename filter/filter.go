@@ -11,9 +11,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"thread/filter/internal/sqldate"
 	"time"
 	"unicode/utf8"
+
+	"thread/filter/internal/sqldate"
 )
 
 // The bounds of a filter; MaxDepth is the third.
@@ -21,14 +22,6 @@ const (
 	MaxBytes = 64 << 10 // length of the text
 	MaxList  = 10_000   // elements of one IN list
 )
-
-// Row is the event that a filter is evaluated on. The strings may alias memory that is only
-// valid during the call. They may hold any bytes.
-type Row struct {
-	ID                                        int64
-	CreatedAt, Source, Type, Subtype, Content string
-	HasSubtype                                bool // false: subtype is NULL
-}
 
 // Filter is a compiled filter. It is immutable and safe for concurrent use.
 type Filter struct {

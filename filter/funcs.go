@@ -4,47 +4,9 @@ import (
 	"encoding/hex"
 	"math"
 	"strings"
+
 	"thread/filter/internal/sqltext"
 )
-
-// call evaluates a function (docs/spec/filter.md, section 10).
-func (f *frame) call(n *node) value {
-	switch n.fn {
-	case fnCoalesce:
-		for _, a := range n.args {
-			if v := f.value(a); v.k != null {
-				return v
-			}
-		}
-		return value{}
-	case fnIif:
-		if f.holds(n.args[0], true) {
-			return f.value(n.args[1])
-		}
-		return f.value(n.args[2])
-	case fnMin, fnMax:
-		var store [4]value
-		args := store[:0]
-		for _, a := range n.args {
-			args = append(args, f.value(a))
-		}
-		return extreme(n.fn, args)
-	case fnChar:
-		var b []byte
-		for _, a := range n.args {
-			b = appendCharOf(b, f.value(a))
-		}
-		return textValue(string(b))
-	}
-	var args [3]value
-	for i, a := range n.args {
-		if i >= len(args) || n.fn != fnStrftime && i > 0 && n.aux.literal() {
-			break // a path or modifiers, read by the checker
-		}
-		args[i] = f.value(a)
-	}
-	return f.keep(n.apply(args, f.now))
-}
 
 // literal reports whether the arguments of a function after its first are literals that
 // the checker has read.

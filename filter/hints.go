@@ -2,6 +2,8 @@ package filter
 
 import "strings"
 
+const columnList = "id, created_at, source, type, subtype, content"
+
 // noColumn fails with an unknown column. It is most often a text that lacks
 // its quotes; whole is the name as written, from t to last.
 func (p *parser) noColumn(t, last token) *node {
@@ -34,15 +36,6 @@ func (p *parser) suggest(pos int, text string) string {
 		return columnNames[p.rightOf.col] + " " + p.rightOp + " " + quoted
 	}
 	return quoted
-}
-
-// bareText is what a text without quotes probably was meant to reach: up to
-// white space or something that closes.
-func bareText(s string) string {
-	if i := strings.IndexAny(s, " \t\r\n,)'\""); i >= 0 {
-		return s[:i]
-	}
-	return s
 }
 
 // nearly reports whether one letter is wrong, missing or too many, or two

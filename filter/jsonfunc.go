@@ -5,43 +5,6 @@ import (
 	"thread/filter/internal/sqltext"
 )
 
-// path checks the path argument of a JSON function.
-func (c *checker) path(n, arg *node) {
-	ok := false
-	if arg.op == opLiteral && arg.lit.k == text {
-		n.aux.path, ok = sqljson.ParsePath(arg.lit.s)
-	}
-	if !ok {
-		c.fail(arg.pos, "a JSON path that is not supported", `write a literal like '$.name', '$."a b"', '$.list[0]' or '$[#-1]'`)
-	}
-}
-
-// arrow checks -> and ->>. What is not the same in all versions of SQLite on the
-// right side is refused.
-func (c *checker) arrow(n *node) {
-	c.value(n.left)
-	n.inherit(n.left)
-	n.fails = true
-	n.aux = &aux{}
-	r := n.right
-	switch {
-	case r.op != opLiteral || r.word:
-	case r.lit.k == integer && r.lit.i >= 0 && r.lit.i < 1e9:
-		n.aux.path = []sqljson.Step{{Index: int(r.lit.i)}}
-		return
-	case r.lit.k == text && isPlainLabel(r.lit.s):
-		n.aux.path = []sqljson.Step{{Label: &r.lit.s}}
-		return
-	case r.lit.k == text:
-		var ok bool
-		if n.aux.path, ok = sqljson.ParsePath(r.lit.s); ok {
-			return
-		}
-	}
-	c.fail(r.pos, "the right side of an arrow that means different things in different versions of SQLite",
-		`write a plain name, an index from 0, or a path: '$."a.b"', '$[#-1]'`)
-}
-
 func isPlainLabel(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= 0x80 || c == '$' || !isNameByte(c) || i == 0 && sqltext.IsDigit(c) {

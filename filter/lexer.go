@@ -2,8 +2,9 @@ package filter
 
 import (
 	"strings"
-	"thread/filter/internal/sqltext"
 	"unicode/utf8"
+
+	"thread/filter/internal/sqltext"
 )
 
 // tokenKind says what a token is. Keywords are names until the parser asks.
@@ -241,4 +242,13 @@ func (l *lexer) operator() token {
 func (l *lexer) wordAround(at int) string {
 	begin := strings.LastIndexAny(l.src[:at], " \t\r\n\f,()'\"=<>") + 1
 	return bareText(l.src[begin:])
+}
+
+// bareText is what a text without quotes probably was meant to reach: up to
+// white space or something that closes.
+func bareText(s string) string {
+	if i := strings.IndexAny(s, " \t\r\n,)'\""); i >= 0 {
+		return s[:i]
+	}
+	return s
 }

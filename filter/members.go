@@ -13,25 +13,6 @@ type literalSet struct {
 	hasNull bool
 }
 
-// members gives the set of n, whose literals carry the affinity of its column
-// already. The set is made when the first event is looked at, not when the
-// filter is compiled.
-func (a *aux) members(n *node) *literalSet {
-	a.once.Do(func() {
-		s := &literalSet{}
-		if n.left.aff == affText {
-			s.texts = make(map[string]struct{}, len(n.args))
-		} else {
-			s.ints = make(map[int64]struct{}, len(n.args))
-		}
-		for _, e := range n.args {
-			s.add(e.lit)
-		}
-		a.set = s
-	})
-	return a.set
-}
-
 // add keeps what a value of the column can be equal to: next to the texts of a
 // TEXT column only texts, next to id only whole numbers.
 func (s *literalSet) add(v value) {

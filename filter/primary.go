@@ -174,8 +174,6 @@ func (p *parser) name(t token) *node {
 	return n
 }
 
-const columnList = "id, created_at, source, type, subtype, content"
-
 // columnOf finds a column by name, without regard to ASCII case.
 func columnOf(name string) (column, bool) {
 	for c, known := range columnNames {

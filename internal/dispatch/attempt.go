@@ -12,26 +12,8 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/internal/lanes"
 	"thread/lock"
-)
-
-// The environment of a handler, next to what the push had (T-65).
-const (
-	envDir       = "THREAD_DIR"           // the thread directory, absolute
-	envConsumer  = "THREAD_CONSUMER"      // the subscription
-	envLastAcked = "THREAD_LAST_ACKED_ID" // the progress at the start
-
-	envTraceparent = "TRACEPARENT" // of the first unread event, if it has one
-	envRequestID   = "THREAD_REQUEST_ID"
-	envRunID       = "THREAD_RUN_ID" // 32 hex digits, different for every run
-	envPopped      = "THREAD_POPPED" // where Popped writes, "" when success does not ack
-)
-
-// envAck, set to ackOnSuccess where a push is made, has the effect of
-// Subscription.AckOnSuccess for the handlers that it starts.
-const (
-	envAck       = "THREAD_ACK"
-	ackOnSuccess = "on-success"
 )
 
 // serve runs the handler of a claimed consumer once, or deals with a run that has
@@ -148,6 +130,103 @@ func (s *supervisor) conclude(ctx context.Context, c *claim, h *handler, x exit)
 	return w, nil
 }
 
+// stops reports whether a consumer is to be left.
+func (h *Hooks) stops() bool { return h != nil && h.Ends != nil && h.Ends() }
+
+// windowed reports whether the consumer's events are settled out of order: then a run
+// that has handled some may leave the progress where it was.
+func (s *supervisor) windowed(ctx context.Context, consumer string) bool {
+	info, err := s.t.Info(ctx)
+	for i := range info.Subscriptions {
+		if c := &info.Subscriptions[i]; c.Consumer == consumer {
+			return c.Window != 0
+		}
+	}
+	return err != nil
+}
+
+// next claims and runs the consumers that have to run, by their first unread events.
+// It ends when a check of all of them, begun after the call, finds none that there is
+// room for, or when a server does the checking.
+//
+// The first look of a process that a push has started answers that push: also what
+// was left to the next push runs.
+func (s *supervisor) next(ctx context.Context) error {
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	first := s.first
+	for _, consumer := range s.lost {
+		s.queue = append(s.queue, engine.Due{Subscription: engine.Subscription{Consumer: consumer}})
+	}
+	s.lost = nil
+	visited := map[string]bool{} // lanes that were full: what is behind in one does not pass (L-06)
+	for fresh := false; ; {
+		for len(s.queue) > 0 {
+			d := s.queue[0]
+			if d.First != 0 && visited[d.Lane] && s.readNote(d.Consumer).State != stateRunning {
+				s.queue = s.queue[1:]
+				continue
+			}
+			rule := s.ruleNew
+			if first {
+				rule = s.ruleAfterPush(d.Consumer)
+			}
+			c, a, err := s.claim(ctx, d.Consumer, rule)
+			switch {
+			case err != nil:
+				s.report(d.Consumer, err)
+			case a == noSlot:
+				if first {
+					s.log.Info("dispatch: consumer=%s waits for a slot, with up to %d after it: %d handlers are running", d.Consumer, len(s.queue)-1, s.max)
+				}
+				return nil
+			case a == noPlace:
+				if first {
+					s.log.Info("dispatch: consumer=%s waits for a place in lane %s, which has %d", d.Consumer, d.Lane, lanes.DefaultLimit(d.Lane))
+				}
+				s.queueHolders(d.Lane, visited)
+				testPoint("full")
+			case a == claimed && c.passes(visited):
+				// A place was freed meanwhile: the one that was refused has it, in a new look.
+				delete(visited, c.due.Lane)
+				c.drop()
+				fresh = false
+			case a == recheck:
+				fresh = false
+			case a == claimed:
+				s.run(ctx, c)
+			case a == held && first && s.first:
+				s.log.Info("dispatch: consumer=%s skipped (lock held)", d.Consumer)
+			case a == retrying && first && s.first:
+				s.log.Info("dispatch: consumer=%s skipped (waiting to retry)", d.Consumer)
+			}
+			s.queue = s.queue[1:]
+		}
+		if fresh {
+			return nil
+		}
+		// Not the first look of a process: that was made by the dispatch, or is the
+		// answer to a push that a server did not get.
+		if !first && s.ping(pingLook, "") {
+			return nil
+		}
+		due, err := s.due(ctx)
+		if err != nil {
+			return err
+		}
+		for _, d := range due {
+			switch {
+			case d.Err == nil:
+				s.queue = append(s.queue, d)
+			case s.first:
+				s.logBroken(d.Consumer, d.Err)
+			}
+		}
+		fresh = true
+	}
+}
+
 // newRunID returns a name that no other run has. Nothing trusts it to be secret.
 func newRunID() string {
 	return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
@@ -243,4 +322,15 @@ func (s *Streak) After(e Ended) (run bool, delay time.Duration) {
 		s.s = streak{} // what comes next starts afresh
 	}
 	return v == again || v == retry, delay
+}
+
+// ruleAfterPush is rulePending, except for the consumer whose own handler made
+// the push: its push of something else is not the "next push" that runs it
+// again, or a handler that answers into its own thread without ever acking
+// would run for ever.
+func (r *dispatcher) ruleAfterPush(consumer string) runRule {
+	if r.author() == consumer {
+		return r.ruleNew
+	}
+	return r.rulePending
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"thread/engine"
@@ -70,6 +68,25 @@ func LockConsumer(ctx context.Context, t *engine.Thread, consumer string) (*Cons
 		held.standby.await()
 	}
 	return held, nil
+}
+
+// TakeNext is engine.Thread.Next, also after a process that was killed with events of the
+// consumer.
+func TakeNext(ctx context.Context, t *engine.Thread, consumer string, o engine.NextOptions) (engine.Lease, error) {
+	l, err := t.Next(ctx, consumer, o)
+	if !errors.Is(err, engine.ErrOut) {
+		return l, err
+	}
+	held, err := LockConsumer(ctx, t, consumer)
+	if err != nil {
+		return l, err
+	}
+	o.TakeOver = true
+	l, err = t.Next(ctx, consumer, o)
+	if rerr := held.Release(ctx); err == nil {
+		err = rerr
+	}
+	return l, err
 }
 
 // claim takes what a supervisor has of the consumer. With an error, what was taken is to be
@@ -136,56 +153,6 @@ func (r *dispatcher) lockWork(ctx context.Context, consumer string) (*lock.File,
 	return l, err
 }
 
-// isWorkedFor reports whether a process of the handler, which has exited, has not released
-// its ConsumerLock: the lock is held, by the process or by the command that it has left, or
-// the file names the run still.
-func (h *handler) isWorkedFor(consumer string) bool {
-	f, err := os.OpenFile(h.workLockPath(consumer), os.O_RDWR|lock.NoFollow|lock.NoWait, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	if errors.Is(lock.TryFile(f, lock.Shared), lock.ErrHeld) {
-		return true
-	}
-	w := readWork(f)
-	return w.run == h.runID() && !w.released
-}
-
-// deadLetters returns how many events became dead letters in the run.
-func (h *handler) deadLetters() int64 {
-	f, err := os.OpenFile(h.workLockPath(h.due.Consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	if w := readWork(f); w.run == h.runID() {
-		return w.dead
-	}
-	return 0
-}
-
-// work is the content of the work lock in a handler: "RUN DEAD working" or "RUN DEAD released".
-type work struct {
-	run      string
-	dead     int64 // events that became dead letters in the run until now
-	released bool
-}
-
-func readWork(f *os.File) (w work) {
-	var b [maxWork]byte
-	n, _ := f.ReadAt(b[:], 0)
-	fields := strings.Fields(string(b[:n])) // fmt.Fscan would cost 18 KB of program
-	if len(fields) < 3 {
-		return work{}
-	}
-	dead, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return work{}
-	}
-	return work{run: fields[0], dead: dead, released: fields[2] == workReleased}
-}
-
 // write replaces the content. What cannot be written is missed only if this process is killed.
 func (w work) write(f *os.File) {
 	state := workGoesOn
@@ -197,13 +164,6 @@ func (w work) write(f *os.File) {
 		_ = f.Truncate(int64(len(text)))
 	}
 }
-
-// The states have one length, so that a write over another one leaves nothing of it.
-const (
-	workGoesOn   = "working_"
-	workReleased = "released"
-	maxWork      = 128
-)
 
 // Dead adds to the number of events that became dead letters in this run of the handler.
 func (t *ConsumerLock) Dead(n int64) { t.dead += n }
@@ -279,4 +239,12 @@ func (t *ConsumerLock) Release(ctx context.Context) error {
 		t.standby.stop() // else it looks
 	}
 	return err
+}
+
+// Turns returns what to ask for turns, nil when this process is not a handler of a server.
+func (t *ConsumerLock) Turns() *Turns {
+	if t.c != nil || !t.Supervised() {
+		return nil
+	}
+	return newTurns(t.r.t.Dir(), t.r.run, t.consumer)
 }

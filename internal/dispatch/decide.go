@@ -44,12 +44,6 @@ type ending struct {
 	fresh   bool // some of them were pushed after the start
 }
 
-// streak is what a consumer's endings in a row add up to.
-type streak struct {
-	Failures int `json:"failures"` // failed runs in a row without progress
-	Idle     int `json:"idle"`     // successful runs in a row without progress, each with new events
-}
-
 type verdict int
 
 const (
@@ -102,25 +96,6 @@ func decide(e ending, s *streak) (verdict, time.Duration) {
 	return retry, backoff(s.Idle - 1)
 }
 
-// TakeNext is engine.Thread.Next, also after a process that was killed with events of the
-// consumer.
-func TakeNext(ctx context.Context, t *engine.Thread, consumer string, o engine.NextOptions) (engine.Lease, error) {
-	l, err := t.Next(ctx, consumer, o)
-	if !errors.Is(err, engine.ErrOut) {
-		return l, err
-	}
-	held, err := LockConsumer(ctx, t, consumer)
-	if err != nil {
-		return l, err
-	}
-	o.TakeOver = true
-	l, err = t.Next(ctx, consumer, o)
-	if rerr := held.Release(ctx); err == nil {
-		err = rerr
-	}
-	return l, err
-}
-
 // AwaitNext calls take until it returns events: at once, and whenever something may have
 // changed. When ctx ends first, it returns why. What take has begun is brought to its end,
 // as an unreported lease blocks the consumer.
@@ -150,18 +125,6 @@ func AwaitNext(ctx context.Context, t *engine.Thread, take func(context.Context)
 
 // unpoppedFix is what is said to the process that takes a handler's stdin for its events.
 const unpoppedFix = "no event comes on its stdin; thread consume -- CMD pops them for a command"
-
-// windowed reports whether the consumer's events are settled out of order: then a run
-// that has handled some may leave the progress where it was.
-func (s *supervisor) windowed(ctx context.Context, consumer string) bool {
-	info, err := s.t.Info(ctx)
-	for i := range info.Subscriptions {
-		if c := &info.Subscriptions[i]; c.Consumer == consumer {
-			return c.Window != 0
-		}
-	}
-	return err != nil
-}
 
 // anyUnpopped reports whether a note in the directory run says Unpopped.
 func anyUnpopped(run string) bool {
@@ -213,6 +176,15 @@ func Popped(t *engine.Thread, consumer string, id int64) error {
 	return errors.Join(err, f.Close())
 }
 
+// inHandler reports whether this process belongs to a handler of the thread, or is
+// left of one.
+func (r *dispatcher) inHandler() bool {
+	if url := r.t.URL(); url != "" {
+		return os.Getenv(envRunID) != "" && os.Getenv(envDir) == url
+	}
+	return os.Getenv(envRunID) != "" && sameDir(os.Getenv(envDir), r.t.Dir())
+}
+
 func (r *dispatcher) forgetPopped(consumer string) error {
 	if err := os.Remove(r.poppedPath(consumer)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -256,11 +228,19 @@ func (r *dispatcher) popped(consumer, run string) (highest int64, err error) {
 	return highest, lines.Err()
 }
 
-// ackPopped is AckPopped of a supervisor. A record that is lost costs a second delivery, so errors
-// are logged.
-func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
-	_, err := retryBusy(ctx, s.dispatcher, func() (struct{}, error) { return struct{}{}, AckPopped(ctx, s.t, consumer, run) })
-	if err != nil && !errors.Is(err, engine.ErrNoSubscription) {
-		s.report(consumer, err)
+// sameDir reports whether two paths lead to one directory: by way of a link or of
+// another mount it has another path, and is the same thread.
+func sameDir(a, b string) bool {
+	if a == b {
+		return true
 	}
+	if a == "" || b == "" {
+		return false
+	}
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }

@@ -12,7 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"gopkg.in/natefinch/lumberjack.v2"
+
 	"thread/engine"
+	"thread/internal/pipe"
 	"thread/internal/programs"
 	"thread/jsonlog"
 	"thread/lock"
@@ -24,6 +27,31 @@ type Options struct {
 	// the number of cores. Dispatches with different bounds share the slots below
 	// the smaller one.
 	MaxHandlers int
+}
+
+type unwrittenNote struct {
+	note note
+	old  []byte // the text in its place
+}
+
+// unwritten are the notes that could not be written. A note holds until another process
+// else, who ran the consumer meanwhile, has written another one.
+type unwritten struct {
+	mu    sync.Mutex
+	notes map[string]unwrittenNote
+}
+
+// output carries what a handler prints to logs/handlers/<c>.log. The supervisor
+// reads it from a pipe, so that it is the only writer of the file and can
+// rotate it.
+type output struct {
+	writer *os.File // the handler's stdout and stderr
+	reader *os.File
+	dir    string // of the thread
+	log    *lumberjack.Logger
+	bytes  int64      // how much the copying has written
+	copy   *pipe.Copy // nil before it starts
+	closed chan struct{}
 }
 
 // dispatcher runs the handlers of one thread directory.
@@ -59,13 +87,20 @@ func newDispatcher(t *engine.Thread, o Options) *dispatcher {
 func (r *dispatcher) path(consumer, ending string) string {
 	return filepath.Join(r.run, lock.Name(consumer)+ending)
 }
-func (r *dispatcher) handlerLockPath(consumer string) string    { return r.path(consumer, ".lock") }
+
+func (r *dispatcher) handlerLockPath(consumer string) string { return r.path(consumer, ".lock") }
+
 func (r *dispatcher) supervisorLockPath(consumer string) string { return r.path(consumer, ".busy") }
-func (r *dispatcher) treeLockPath(consumer string) string       { return r.path(consumer, ".tree") }
-func (r *dispatcher) workLockPath(consumer string) string       { return r.path(consumer, ".turn") }
-func (r *dispatcher) notePath(consumer string) string           { return r.path(consumer, ".json") }
-func (r *dispatcher) poppedPath(consumer string) string         { return r.path(consumer, ".popped") }
-func (r *dispatcher) slotPath(i int) string                     { return filepath.Join(r.run, "slots", strconv.Itoa(i)) }
+
+func (r *dispatcher) treeLockPath(consumer string) string { return r.path(consumer, ".tree") }
+
+func (r *dispatcher) workLockPath(consumer string) string { return r.path(consumer, ".turn") }
+
+func (r *dispatcher) notePath(consumer string) string { return r.path(consumer, ".json") }
+
+func (r *dispatcher) poppedPath(consumer string) string { return r.path(consumer, ".popped") }
+
+func (r *dispatcher) slotPath(i int) string { return filepath.Join(r.run, "slots", strconv.Itoa(i)) }
 
 // prepare makes the directory of the locks, which may be deleted at any time.
 func (r *dispatcher) prepare() error {
@@ -148,12 +183,6 @@ func (r *dispatcher) logBroken(consumer string, err error) {
 	r.log.Warn("dispatch: consumer=%s skipped (filter: %v)", consumer, err)
 }
 
-// report logs an error that stops work on one consumer but not on the others.
-func (r *dispatcher) report(consumer string, err error) {
-	r.noteTrouble(err)
-	r.log.Error("supervise: consumer=%s %v", consumer, err)
-}
-
 // ErrNoProgram says that the program to start is not found.
 var ErrNoProgram = errors.New("the program " + programs.Main + " is not found")
 
@@ -163,4 +192,111 @@ func executable() (string, error) {
 		return exe, nil
 	}
 	return "", ErrNoProgram
+}
+
+// The environment of a handler, next to what the push had (T-65).
+const (
+	envDir       = "THREAD_DIR"           // the thread directory, absolute
+	envConsumer  = "THREAD_CONSUMER"      // the subscription
+	envLastAcked = "THREAD_LAST_ACKED_ID" // the progress at the start
+
+	envTraceparent = "TRACEPARENT" // of the first unread event, if it has one
+	envRequestID   = "THREAD_REQUEST_ID"
+	envRunID       = "THREAD_RUN_ID" // 32 hex digits, different for every run
+	envPopped      = "THREAD_POPPED" // where Popped writes, "" when success does not ack
+)
+
+// envAck, set to ackOnSuccess where a push is made, has the effect of
+// Subscription.AckOnSuccess for the handlers that it starts.
+const (
+	envAck       = "THREAD_ACK"
+	ackOnSuccess = "on-success"
+)
+
+// streak is what a consumer's endings in a row add up to.
+type streak struct {
+	Failures int `json:"failures"` // failed runs in a row without progress
+	Idle     int `json:"idle"`     // successful runs in a row without progress, each with new events
+}
+
+// note is the content of run/<c>.json: what supervisors tell each other and
+// `thread info` about a consumer. It is advice; see the package comment. Only
+// the holder of the consumer's lock or supervisor lock writes it.
+type note struct {
+	State     state      `json:"state"`
+	RunID     string     `json:"run_id"`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"` // of the last run that ended
+	Exit      string     `json:"exit,omitempty"`     // how that one ended, see exitText
+	RetryAt   *time.Time `json:"retry_at,omitempty"`
+	// Seen is the newest id when the handler was started, and once it has ended,
+	// at the look that followed.
+	Seen int64 `json:"seen"`
+	// SeenRetried is Due.Retried at the same moment.
+	SeenRetried int64 `json:"seen_retried,omitempty"`
+	// Unpopped says that the last run that ended exited 0 and had popped nothing.
+	Unpopped bool `json:"unpopped,omitempty"`
+	streak
+}
+
+// state says what the last note in a consumer's file is about.
+type state string
+
+// superviseVerb is the hidden subcommand of the program whose arguments
+// Supervise takes.
+const superviseVerb = "supervise"
+
+// The first argument of Supervise. Programs of other versions use the same.
+const (
+	modeWork          = "work"  // run whatever is due
+	modeStandby       = "guard" // stand by, and take over when the supervisor at the other end of the link dies
+	modeWake          = "wake"  // that, after a push, and tell notifier, and wait for what is scheduled soon
+	modeServerStandby = "host"  // stand by for a server, and take over in all of its threads
+)
+
+// ControlSocket, in run/, is where a server is asked and steered: a request, a line of
+// JSON, and an answer, a line of JSON, for each connection. The first request of
+// Turns makes it a connection of lines of [TurnRequest] and [TurnAnswer].
+const ControlSocket = ".control"
+
+// envDispatch says who starts the handlers after a push. Its values:
+const (
+	envDispatch  = "THREAD_DISPATCH"
+	wakeAuto     = "auto"     // ourselves, and notifier is told if it is on PATH; the default
+	wakeNotifier = "notifier" // ourselves, and notifier is told
+	wakeSpawn    = "spawn"    // ourselves
+	wakeNone     = "none"     // no dispatch
+)
+
+// A ping tells the server of a thread, if there is one, to look for
+// handlers to start. It is one datagram to the socket run/.wake:
+//
+//	kind      1  'p' after a push or by hand: what has unread events runs;
+//	             'l' after a release: what was stopped runs only for new events;
+//	             's' the schedule has changed
+//	consumer     whose handler made the push, empty for none
+//
+// Who sends it has done its part when the kernel has taken it: the process that
+// has the socket looks when it reads it, and when that process is killed first,
+// its standby does.
+const (
+	pingPush     = 'p'
+	pingLook     = 'l'
+	pingSchedule = 's'
+)
+
+func parsePing(b []byte) Ping {
+	if len(b) == 0 {
+		return Ping{}
+	}
+	return Ping{Push: b[0] == pingPush, Author: string(b[1:])}
+}
+
+// wakeSocket is the name of the socket in run/.
+const wakeSocket = ".wake"
+
+// Ping is a received ping.
+type Ping struct {
+	Push   bool   // a push, or thread dispatch
+	Author string // the consumer whose handler made the push, "" for none
 }

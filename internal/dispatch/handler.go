@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"time"
 
 	"thread/engine"
@@ -234,6 +237,39 @@ func (h *handler) wait(ctx context.Context, cmd *exec.Cmd, start time.Time) (exi
 	return x, nil
 }
 
+// remains tells what is left of this run. The leader is 0 unless it is our child and
+// not waited for.
+func (h *handler) remains(leader int) *command.Left {
+	q := &command.Left{RunID: h.rec.RunID, Leader: leader, Trees: h.trees(h.due.Consumer), Child: command.IsOwn, Reap: reapOrphans}
+	if h.orphans != nil { // processes of before are of other handlers
+		q.Orphan = func(p command.Stat) bool { return h.orphans.certain() && p.Began >= h.rec.Began }
+	}
+	return q
+}
+
+// work is the content of the work lock in a handler: "RUN DEAD working" or "RUN DEAD released".
+type work struct {
+	run      string
+	dead     int64 // events that became dead letters in the run until now
+	released bool
+}
+
+// isWorkedFor reports whether a process of the handler, which has exited, has not released
+// its ConsumerLock: the lock is held, by the process or by the command that it has left, or
+// the file names the run still.
+func (h *handler) isWorkedFor(consumer string) bool {
+	f, err := os.OpenFile(h.workLockPath(consumer), os.O_RDWR|lock.NoFollow|lock.NoWait, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if errors.Is(lock.TryFile(f, lock.Shared), lock.ErrHeld) {
+		return true
+	}
+	w := readWork(f)
+	return w.run == h.runID() && !w.released
+}
+
 // watch returns when the handler's first process has ended; if it was made to, with
 // the reason. ended waits for it, terminate and kill reach its process group, and
 // it has run for some time already.
@@ -276,4 +312,53 @@ func (h *handler) watch(ctx context.Context, wait, terminate, kill func(), ran t
 	kill()
 	<-ended
 	return reason, stopped, nil
+}
+
+// deadLetters returns how many events became dead letters in the run.
+func (h *handler) deadLetters() int64 {
+	f, err := os.OpenFile(h.workLockPath(h.due.Consumer), os.O_RDONLY|lock.NoFollow|lock.NoWait, 0)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	if w := readWork(f); w.run == h.runID() {
+		return w.dead
+	}
+	return 0
+}
+
+// The states have one length, so that a write over another one leaves nothing of it.
+const (
+	workGoesOn   = "working_"
+	workReleased = "released"
+	maxWork      = 128
+)
+
+func readWork(f *os.File) (w work) {
+	var b [maxWork]byte
+	n, _ := f.ReadAt(b[:], 0)
+	fields := strings.Fields(string(b[:n])) // fmt.Fscan would cost 18 KB of program
+	if len(fields) < 3 {
+		return work{}
+	}
+	dead, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return work{}
+	}
+	return work{run: fields[0], dead: dead, released: fields[2] == workReleased}
+}
+
+// ackPopped is AckPopped of a supervisor. A record that is lost costs a second delivery, so errors
+// are logged.
+func (s *supervisor) ackPopped(ctx context.Context, consumer, run string) {
+	_, err := retryBusy(ctx, s.dispatcher, func() (struct{}, error) { return struct{}{}, AckPopped(ctx, s.t, consumer, run) })
+	if err != nil && !errors.Is(err, engine.ErrNoSubscription) {
+		s.report(consumer, err)
+	}
+}
+
+// report logs an error that stops work on one consumer but not on the others.
+func (r *dispatcher) report(consumer string, err error) {
+	r.noteTrouble(err)
+	r.log.Error("supervise: consumer=%s %v", consumer, err)
 }

@@ -5,14 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"sync"
-	"time"
 
 	"thread/lock"
 )
-
-// state says what the last note in a consumer's file is about.
-type state string
 
 const (
 	stateRunning state = "running" // written before the handler is started
@@ -22,26 +17,6 @@ const (
 	stateLeft    state = "left"    // the server that ran it was told to end
 	stateIdle    state = "idle"    // ended, and nothing of the above
 )
-
-// note is the content of run/<c>.json: what supervisors tell each other and
-// `thread info` about a consumer. It is advice; see the package comment. Only
-// the holder of the consumer's lock or supervisor lock writes it.
-type note struct {
-	State     state      `json:"state"`
-	RunID     string     `json:"run_id"`
-	StartedAt time.Time  `json:"started_at"`
-	EndedAt   *time.Time `json:"ended_at,omitempty"` // of the last run that ended
-	Exit      string     `json:"exit,omitempty"`     // how that one ended, see exitText
-	RetryAt   *time.Time `json:"retry_at,omitempty"`
-	// Seen is the newest id when the handler was started, and once it has ended,
-	// at the look that followed.
-	Seen int64 `json:"seen"`
-	// SeenRetried is Due.Retried at the same moment.
-	SeenRetried int64 `json:"seen_retried,omitempty"`
-	// Unpopped says that the last run that ended exited 0 and had popped nothing.
-	Unpopped bool `json:"unpopped,omitempty"`
-	streak
-}
 
 func (n *note) halted() bool { return n.State == stateStopped || n.State == stateStalled }
 
@@ -130,18 +105,6 @@ func replaceFile(path string, text []byte) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
-}
-
-// unwritten are the notes that could not be written. A note holds until another process
-// else, who ran the consumer meanwhile, has written another one.
-type unwritten struct {
-	mu    sync.Mutex
-	notes map[string]unwrittenNote
-}
-
-type unwrittenNote struct {
-	note note
-	old  []byte // the text in its place
 }
 
 func (u *unwritten) keep(consumer string, n note, old []byte) {

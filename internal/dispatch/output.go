@@ -22,31 +22,9 @@ const (
 	outputDays      = 28
 )
 
-// output carries what a handler prints to logs/handlers/<c>.log. The supervisor
-// reads it from a pipe, so that it is the only writer of the file and can
-// rotate it.
-type output struct {
-	writer *os.File // the handler's stdout and stderr
-	reader *os.File
-	dir    string // of the thread
-	log    *lumberjack.Logger
-	bytes  int64      // how much the copying has written
-	copy   *pipe.Copy // nil before it starts
-	closed chan struct{}
-}
-
 // OutputPath returns the log of a consumer's handler.
 func OutputPath(dir, consumer string) string {
 	return filepath.Join(dir, "logs", "handlers", lock.Name(consumer)+".log")
-}
-
-// makeOutputDir makes logs/handlers where it is gone, but not the thread's directory.
-func (r *dispatcher) makeOutputDir() error {
-	logs := filepath.Join(r.t.Dir(), "logs")
-	if err := lock.Mkdir(logs); err != nil {
-		return err
-	}
-	return lock.Mkdir(filepath.Join(logs, "handlers"))
 }
 
 func (r *dispatcher) openOutput(consumer string) (*output, error) {
@@ -158,45 +136,6 @@ var (
 	lockEndings = []string{".lock", ".busy", ".tree", ".turn", ".feed"}
 	runEndings  = append([]string{".json", ".popped", goneEnding}, lockEndings...)
 )
-
-// forget removes the files of consumers in run/ and logs/ a week after they were unsubscribed.
-// It looks once a day.
-func (r *dispatcher) forget(ctx context.Context, now time.Time) error {
-	looked := filepath.Join(r.run, ".forgotten")
-	if info, err := os.Stat(looked); err == nil && now.Sub(info.ModTime()).Abs() < forgetEvery {
-		return nil
-	}
-	if errors.Join(replaceFile(looked, nil), os.Chtimes(looked, now, now)) != nil {
-		return nil // in a directory of another account, say; the files can stay
-	}
-	subscribed, err := r.subscribedNames(ctx)
-	if err != nil {
-		return err
-	}
-	var forgotten []string
-	for _, name := range r.consumerFiles() {
-		gone := filepath.Join(r.run, name+goneEnding)
-		info, err := os.Lstat(gone)
-		switch {
-		case subscribed[strings.ToLower(name)]:
-			_ = os.Remove(gone) // mostly there is none
-		case err != nil:
-			if errors.Join(replaceFile(gone, nil), os.Chtimes(gone, now, now)) != nil {
-				return nil
-			}
-		case now.Sub(info.ModTime()) >= keepUnsubscribed && r.remove(name):
-			forgotten = append(forgotten, name)
-		}
-	}
-	if subscribed, err = r.subscribedNames(ctx); err != nil {
-		return err
-	}
-	again := func(name string) bool { return subscribed[strings.ToLower(name)] }
-	if slices.ContainsFunc(forgotten, again) {
-		return Wake(ctx, r.t, "") // a dispatch may have met the locks
-	}
-	return nil
-}
 
 // subscribedNames returns the names of the files of subscribed consumers, in lower case, as
 // some directories do not tell the cases apart.

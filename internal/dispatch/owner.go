@@ -107,23 +107,6 @@ func trusted(dir string) bool {
 	return false
 }
 
-// sameDir reports whether two paths lead to one directory: by way of a link or of
-// another mount it has another path, and is the same thread.
-func sameDir(a, b string) bool {
-	if a == b {
-		return true
-	}
-	if a == "" || b == "" {
-		return false
-	}
-	one, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	other, err := os.Stat(b)
-	return err == nil && os.SameFile(one, other)
-}
-
 // troubleName is the file in run/ by which a detached dispatch tells the pushes
 // after it what keeps handlers from being started until the account mends it: no process
 // reads its error, and its log may be what cannot be written.

@@ -47,6 +47,15 @@ func (r *dispatcher) tryRecord(consumer string) (*lock.File, error) {
 	return l, err
 }
 
+// makeOutputDir makes logs/handlers where it is gone, but not the thread's directory.
+func (r *dispatcher) makeOutputDir() error {
+	logs := filepath.Join(r.t.Dir(), "logs")
+	if err := lock.Mkdir(logs); err != nil {
+		return err
+	}
+	return lock.Mkdir(filepath.Join(logs, "handlers"))
+}
+
 // readRecord returns the run that the held file tells of, nil for none.
 func readRecord(l *lock.File) *record {
 	var rec record

@@ -29,6 +29,19 @@ type room struct {
 	slot, place *lock.File
 }
 
+// claimResult says how an attempt to claim a consumer went.
+type claimResult int
+
+const (
+	claimed  claimResult = iota
+	held                 // another process has the consumer's lock, and looks when it releases it
+	retrying             // a supervisor waits to retry it
+	notDue               // it need not run
+	noSlot               // every slot is held, and their holders look when they release them
+	noPlace              // every place in its lane is, and the same
+	recheck              // room was held for nothing meanwhile: look at every consumer again
+)
+
 // tryRoom takes room in the lane, or returns why there is none. A server has lanes of
 // its own, and so needs a slot only; as do those who name no lane.
 //
@@ -143,16 +156,6 @@ func waitChild(cmd *exec.Cmd) error {
 	err := command.WaitOwn(cmd)
 	reapOrphans()
 	return err
-}
-
-// remains tells what is left of this run. The leader is 0 unless it is our child and
-// not waited for.
-func (h *handler) remains(leader int) *command.Left {
-	q := &command.Left{RunID: h.rec.RunID, Leader: leader, Trees: h.trees(h.due.Consumer), Child: command.IsOwn, Reap: reapOrphans}
-	if h.orphans != nil { // processes of before are of other handlers
-		q.Orphan = func(p command.Stat) bool { return h.orphans.certain() && p.Began >= h.rec.Began }
-	}
-	return q
 }
 
 // trees are the locks that what is left of a handler may hold.

@@ -123,17 +123,6 @@ func (r *dispatcher) superviseCommand(mode string, args ...string) (*exec.Cmd, e
 	return cmd, nil
 }
 
-// ruleAfterPush is rulePending, except for the consumer whose own handler made
-// the push: its push of something else is not the "next push" that runs it
-// again, or a handler that answers into its own thread without ever acking
-// would run for ever.
-func (r *dispatcher) ruleAfterPush(consumer string) runRule {
-	if r.author() == consumer {
-		return r.ruleNew
-	}
-	return r.rulePending
-}
-
 // author is the consumer in whose handler this process runs, or on whose push's
 // behalf it was started; "" for none.
 func (r *dispatcher) author() string {
@@ -146,17 +135,16 @@ func (r *dispatcher) author() string {
 	return os.Getenv(envConsumer)
 }
 
-// inHandler reports whether this process belongs to a handler of the thread, or is
-// left of one.
-func (r *dispatcher) inHandler() bool {
-	if url := r.t.URL(); url != "" {
-		return os.Getenv(envRunID) != "" && os.Getenv(envDir) == url
+// startDispatch starts the detached process of Wake, with further arguments.
+func (r *dispatcher) startDispatch(args ...string) error {
+	cmd, err := r.superviseCommand(modeWake, args...)
+	if err != nil {
+		return err
 	}
-	return os.Getenv(envRunID) != "" && sameDir(os.Getenv(envDir), r.t.Dir())
-}
-
-func (r *dispatcher) logSpawned(c *claim) {
-	r.log.Info("dispatch: consumer=%s spawned handler_cmd=\"%s\"", c.due.Consumer, c.due.Handler)
+	if err := asOwner(cmd, r.t.Dir()); err != nil {
+		return err
+	}
+	return startedAs(cmd, start(cmd))
 }
 
 // start starts cmd detached: in its own session, without a terminal, with no

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"thread/engine"
@@ -125,24 +124,6 @@ func (r *Server) Pending(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// Hooks is what a server adds to one run. A nil Abort never fires.
-type Hooks struct {
-	Env   func(runID string, first int64) []string // called before the handler starts, with its first unread event; added to its environment
-	Ended func(ok bool)                            // called when it has ended, before another can run; nil for none
-	Abort <-chan struct{}                          // closed: end the handler as if its time was up
-	Stop  <-chan struct{}                          // closed: the same, and leave the consumer to the next push or server
-	Ends  func() bool                              // reports whether the process is told to end: nothing is run again then; nil for never
-
-	// Start calls start once, which starts the handler, and returns its error. A
-	// handler is at work before start returns: what others learn of it must not
-	// be older than what they are told of the run, which Start can see to with a
-	// lock. Nil for no process.
-	Start func(runID string, start func() (pid int, err error)) error
-}
-
-// stops reports whether a consumer is to be left.
-func (h *Hooks) stops() bool { return h != nil && h.Ends != nil && h.Ends() }
-
 // Outcome says what came of a Run or a Resume.
 type Outcome struct {
 	Ran   bool   // the handler ran, or a lost run was dealt with
@@ -240,47 +221,6 @@ func (g *Standby) Add(dir string) { g.s.addDir(dir) }
 
 // Stop ends the standby, as there is nothing to take over.
 func (g *Standby) Stop() { g.s.stop() }
-
-// runServerStandby is the standby process of a server.
-func runServerStandby(ctx context.Context, parent int) error {
-	state, stop, err := readState(readLink)
-	if stop || err != nil {
-		return err
-	}
-	adoptOrphans()
-	rooms := make([]*dispatcher, 0, len(state.dirs))
-	var all sync.WaitGroup
-	for _, dir := range state.dirs {
-		t, err := openThread(ctx, dir)
-		if err != nil {
-			continue // gone
-		}
-		r := newDispatcher(t, Options{})
-		rooms = append(rooms, r)
-		outputs := r.copyOutputs(state.runs)
-		all.Go(outputs.Wait)
-	}
-	awaitParent(parent)
-	for _, r := range rooms {
-		if r.ping(pingLook, "") {
-			continue // there is a successor
-		}
-		s := newSupervisor(r)
-		s.lost = r.lostConsumers(&state)
-		due, err := r.due(ctx)
-		if err == nil && len(due) == 0 && len(s.lost) == 0 {
-			continue
-		}
-		r.log.Warn("supervise: the server ended, taking over")
-		all.Go(func() {
-			if err := s.work(ctx); err != nil {
-				r.log.Error("supervise: %v", err)
-			}
-		})
-	}
-	all.Wait()
-	return nil
-}
 
 // Served reports whether a server has the thread directory dir. It creates nothing.
 func Served(dir string) bool {

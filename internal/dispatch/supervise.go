@@ -6,21 +6,10 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync"
 
 	"thread/engine"
 	"thread/lock"
-)
-
-// superviseVerb is the hidden subcommand of the program whose arguments
-// Supervise takes.
-const superviseVerb = "supervise"
-
-// The first argument of Supervise. Programs of other versions use the same.
-const (
-	modeWork          = "work"  // run whatever is due
-	modeStandby       = "guard" // stand by, and take over when the supervisor at the other end of the link dies
-	modeWake          = "wake"  // that, after a push, and tell notifier, and wait for what is scheduled soon
-	modeServerStandby = "host"  // stand by for a server, and take over in all of its threads
 )
 
 // Supervise is the body of the hidden subcommand. It expects to be a process of
@@ -100,6 +89,47 @@ func Supervise(ctx context.Context, args []string) error {
 	return err
 }
 
+// runServerStandby is the standby process of a server.
+func runServerStandby(ctx context.Context, parent int) error {
+	state, stop, err := readState(readLink)
+	if stop || err != nil {
+		return err
+	}
+	adoptOrphans()
+	rooms := make([]*dispatcher, 0, len(state.dirs))
+	var all sync.WaitGroup
+	for _, dir := range state.dirs {
+		t, err := openThread(ctx, dir)
+		if err != nil {
+			continue // gone
+		}
+		r := newDispatcher(t, Options{})
+		rooms = append(rooms, r)
+		outputs := r.copyOutputs(state.runs)
+		all.Go(outputs.Wait)
+	}
+	awaitParent(parent)
+	for _, r := range rooms {
+		if r.ping(pingLook, "") {
+			continue // there is a successor
+		}
+		s := newSupervisor(r)
+		s.lost = r.lostConsumers(&state)
+		due, err := r.due(ctx)
+		if err == nil && len(due) == 0 && len(s.lost) == 0 {
+			continue
+		}
+		r.log.Warn("supervise: the server ended, taking over")
+		all.Go(func() {
+			if err := s.work(ctx); err != nil {
+				r.log.Error("supervise: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
 // openThread opens a thread so that scheduled events that a look releases on
 // its way get a separate dispatch. It is one whose handlers this process may
 // run.
@@ -112,30 +142,6 @@ func openThread(ctx context.Context, dir string) (t *engine.Thread, err error) {
 	}))
 	return t, err
 }
-
-// claim is the right to run a consumer's handler: its lock, and room for it.
-type claim struct {
-	due            engine.Due // what is unread
-	note           note       // what the last supervisor wrote
-	lost           *record    // a run whose supervisor was killed, to be dealt with first
-	lock           *lock.File
-	record         *lock.File
-	room           *room
-	supervisorLock *lock.File // nil until the handler is dealt with
-}
-
-// claimResult says how an attempt to claim a consumer went.
-type claimResult int
-
-const (
-	claimed  claimResult = iota
-	held                 // another process has the consumer's lock, and looks when it releases it
-	retrying             // a supervisor waits to retry it
-	notDue               // it need not run
-	noSlot               // every slot is held, and their holders look when they release them
-	noPlace              // every place in its lane is, and the same
-	recheck              // room was held for nothing meanwhile: look at every consumer again
-)
 
 // runRule decides, under the consumer's lock, whether it must run.
 type runRule func(ctx context.Context, d engine.Due, n note) (bool, error)
@@ -263,13 +269,4 @@ func (r *dispatcher) tryLocks(consumer string) (l, record *lock.File, err error)
 		return nil, nil, err
 	}
 	return l, record, nil
-}
-
-// drop gives everything back.
-func (c *claim) drop() {
-	release(c.supervisorLock)
-	release(c.record)
-	release(c.lock)
-	c.room.release()
-	c.supervisorLock, c.record, c.lock, c.room = nil, nil, nil, nil
 }

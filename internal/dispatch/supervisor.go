@@ -8,12 +8,26 @@ import (
 	"time"
 
 	"thread/engine"
-	"thread/internal/lanes"
 	"thread/lock"
 )
 
 // testPoint is called at points where the tests stop a process.
 var testPoint = func(point string) {}
+
+// Hooks is what a server adds to one run. A nil Abort never fires.
+type Hooks struct {
+	Env   func(runID string, first int64) []string // called before the handler starts, with its first unread event; added to its environment
+	Ended func(ok bool)                            // called when it has ended, before another can run; nil for none
+	Abort <-chan struct{}                          // closed: end the handler as if its time was up
+	Stop  <-chan struct{}                          // closed: the same, and leave the consumer to the next push or server
+	Ends  func() bool                              // reports whether the process is told to end: nothing is run again then; nil for never
+
+	// Start calls start once, which starts the handler, and returns its error. A
+	// handler is at work before start returns: what others learn of it must not
+	// be older than what they are told of the run, which Start can see to with a
+	// lock. Nil for no process.
+	Start func(runID string, start func() (pid int, err error)) error
+}
 
 // supervisor runs handlers, each in a separate goroutine. It holds a consumer's
 // locks and a slot only while its handler runs; while one waits to be retried it holds
@@ -126,6 +140,17 @@ func (s *supervisor) await(ctx context.Context, again <-chan time.Time) error {
 	return nil
 }
 
+// claim is the right to run a consumer's handler: its lock, and room for it.
+type claim struct {
+	due            engine.Due // what is unread
+	note           note       // what the last supervisor wrote
+	lost           *record    // a run whose supervisor was killed, to be dealt with first
+	lock           *lock.File
+	record         *lock.File
+	room           *room
+	supervisorLock *lock.File // nil until the handler is dealt with
+}
+
 // run begins to serve a claim.
 func (s *supervisor) run(ctx context.Context, c *claim) {
 	s.startStandby(ctx)
@@ -138,6 +163,10 @@ func (s *supervisor) run(ctx context.Context, c *claim) {
 		s.ended <- ended{c.due.Consumer, w, err}
 	}()
 	runtime.Gosched() // the handler is prepared before the look that follows
+}
+
+func (r *dispatcher) logSpawned(c *claim) {
+	r.log.Info("dispatch: consumer=%s spawned handler_cmd=\"%s\"", c.due.Consumer, c.due.Handler)
 }
 
 // startStandby starts the standby, which each attempt awaits before it does what would
@@ -210,88 +239,6 @@ func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	}
-}
-
-// next claims and runs the consumers that have to run, by their first unread events.
-// It ends when a check of all of them, begun after the call, finds none that there is
-// room for, or when a server does the checking.
-//
-// The first look of a process that a push has started answers that push: also what
-// was left to the next push runs.
-func (s *supervisor) next(ctx context.Context) error {
-	if err := s.prepare(); err != nil {
-		return err
-	}
-	first := s.first
-	for _, consumer := range s.lost {
-		s.queue = append(s.queue, engine.Due{Subscription: engine.Subscription{Consumer: consumer}})
-	}
-	s.lost = nil
-	visited := map[string]bool{} // lanes that were full: what is behind in one does not pass (L-06)
-	for fresh := false; ; {
-		for len(s.queue) > 0 {
-			d := s.queue[0]
-			if d.First != 0 && visited[d.Lane] && s.readNote(d.Consumer).State != stateRunning {
-				s.queue = s.queue[1:]
-				continue
-			}
-			rule := s.ruleNew
-			if first {
-				rule = s.ruleAfterPush(d.Consumer)
-			}
-			c, a, err := s.claim(ctx, d.Consumer, rule)
-			switch {
-			case err != nil:
-				s.report(d.Consumer, err)
-			case a == noSlot:
-				if first {
-					s.log.Info("dispatch: consumer=%s waits for a slot, with up to %d after it: %d handlers are running", d.Consumer, len(s.queue)-1, s.max)
-				}
-				return nil
-			case a == noPlace:
-				if first {
-					s.log.Info("dispatch: consumer=%s waits for a place in lane %s, which has %d", d.Consumer, d.Lane, lanes.DefaultLimit(d.Lane))
-				}
-				s.queueHolders(d.Lane, visited)
-				testPoint("full")
-			case a == claimed && c.passes(visited):
-				// A place was freed meanwhile: the one that was refused has it, in a new look.
-				delete(visited, c.due.Lane)
-				c.drop()
-				fresh = false
-			case a == recheck:
-				fresh = false
-			case a == claimed:
-				s.run(ctx, c)
-			case a == held && first && s.first:
-				s.log.Info("dispatch: consumer=%s skipped (lock held)", d.Consumer)
-			case a == retrying && first && s.first:
-				s.log.Info("dispatch: consumer=%s skipped (waiting to retry)", d.Consumer)
-			}
-			s.queue = s.queue[1:]
-		}
-		if fresh {
-			return nil
-		}
-		// Not the first look of a process: that was made by the dispatch, or is the
-		// answer to a push that a server did not get.
-		if !first && s.ping(pingLook, "") {
-			return nil
-		}
-		due, err := s.due(ctx)
-		if err != nil {
-			return err
-		}
-		for _, d := range due {
-			switch {
-			case d.Err == nil:
-				s.queue = append(s.queue, d)
-			case s.first:
-				s.logBroken(d.Consumer, d.Err)
-			}
-		}
-		fresh = true
 	}
 }
 
@@ -379,6 +326,15 @@ func (s *supervisor) resume(ctx context.Context, consumer string) (*claim, error
 		return nil, err
 	}
 	return c, nil
+}
+
+// drop gives everything back.
+func (c *claim) drop() {
+	release(c.supervisorLock)
+	release(c.record)
+	release(c.lock)
+	c.room.release()
+	c.supervisorLock, c.record, c.lock, c.room = nil, nil, nil, nil
 }
 
 // reclaim completes the claim of a consumer whose supervisor lock it has. It has no room

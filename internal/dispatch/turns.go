@@ -17,11 +17,6 @@ import (
 	"thread/lock"
 )
 
-// ControlSocket, in run/, is where a server is asked and steered: a request, a line of
-// JSON, and an answer, a line of JSON, for each connection. The first request of
-// Turns makes it a connection of lines of [TurnRequest] and [TurnAnswer].
-const ControlSocket = ".control"
-
 // OpTurns is the op of that first request, which has the consumer and the run id.
 const OpTurns = "turns"
 
@@ -113,14 +108,6 @@ type Turn struct {
 	slot   int
 	come   chan error
 	abort  chan struct{}
-}
-
-// Turns returns what to ask for turns, nil when this process is not a handler of a server.
-func (t *ConsumerLock) Turns() *Turns {
-	if t.c != nil || !t.Supervised() {
-		return nil
-	}
-	return newTurns(t.r.t.Dir(), t.r.run, t.consumer)
 }
 
 // TurnsOf is [ConsumerLock.Turns] in a handler of a thread on a server. Several processes of

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,15 +18,6 @@ import (
 	"thread/engine"
 	"thread/internal/command"
 	"thread/internal/programs"
-)
-
-// envDispatch says who starts the handlers after a push. Its values:
-const (
-	envDispatch  = "THREAD_DISPATCH"
-	wakeAuto     = "auto"     // ourselves, and notifier is told if it is on PATH; the default
-	wakeNotifier = "notifier" // ourselves, and notifier is told
-	wakeSpawn    = "spawn"    // ourselves
-	wakeNone     = "none"     // no dispatch
 )
 
 const notifierCommand = "notifier"
@@ -91,18 +84,6 @@ func WakeServer(t *engine.Thread) {
 	if t.URL() == "" {
 		newDispatcher(t, Options{}).ping(pingLook, "")
 	}
-}
-
-// startDispatch starts the detached process of Wake, with further arguments.
-func (r *dispatcher) startDispatch(args ...string) error {
-	cmd, err := r.superviseCommand(modeWake, args...)
-	if err != nil {
-		return err
-	}
-	if err := asOwner(cmd, r.t.Dir()); err != nil {
-		return err
-	}
-	return startedAs(cmd, start(cmd))
 }
 
 // wakeMode returns which of the ways THREAD_DISPATCH means here; an unknown one is
@@ -188,6 +169,45 @@ func Forget(ctx context.Context, t *engine.Thread) error {
 	return err
 }
 
+// forget removes the files of consumers in run/ and logs/ a week after they were unsubscribed.
+// It looks once a day.
+func (r *dispatcher) forget(ctx context.Context, now time.Time) error {
+	looked := filepath.Join(r.run, ".forgotten")
+	if info, err := os.Stat(looked); err == nil && now.Sub(info.ModTime()).Abs() < forgetEvery {
+		return nil
+	}
+	if errors.Join(replaceFile(looked, nil), os.Chtimes(looked, now, now)) != nil {
+		return nil // in a directory of another account, say; the files can stay
+	}
+	subscribed, err := r.subscribedNames(ctx)
+	if err != nil {
+		return err
+	}
+	var forgotten []string
+	for _, name := range r.consumerFiles() {
+		gone := filepath.Join(r.run, name+goneEnding)
+		info, err := os.Lstat(gone)
+		switch {
+		case subscribed[strings.ToLower(name)]:
+			_ = os.Remove(gone) // mostly there is none
+		case err != nil:
+			if errors.Join(replaceFile(gone, nil), os.Chtimes(gone, now, now)) != nil {
+				return nil
+			}
+		case now.Sub(info.ModTime()) >= keepUnsubscribed && r.remove(name):
+			forgotten = append(forgotten, name)
+		}
+	}
+	if subscribed, err = r.subscribedNames(ctx); err != nil {
+		return err
+	}
+	again := func(name string) bool { return subscribed[strings.ToLower(name)] }
+	if slices.ContainsFunc(forgotten, again) {
+		return Wake(ctx, r.t, "") // a dispatch may have met the locks
+	}
+	return nil
+}
+
 // notify tells notifier of a dispatch.
 func (r *dispatcher) notify(ctx context.Context, author string) {
 	said, err := addTask(ctx, author, r.t.Dir())
@@ -261,36 +281,3 @@ func TaskID(dir string) string {
 
 // ErrServed says that another server has the thread.
 var ErrServed = errors.New("another process serves it")
-
-// A ping tells the server of a thread, if there is one, to look for
-// handlers to start. It is one datagram to the socket run/.wake:
-//
-//	kind      1  'p' after a push or by hand: what has unread events runs;
-//	             'l' after a release: what was stopped runs only for new events;
-//	             's' the schedule has changed
-//	consumer     whose handler made the push, empty for none
-//
-// Who sends it has done its part when the kernel has taken it: the process that
-// has the socket looks when it reads it, and when that process is killed first,
-// its standby does.
-const (
-	pingPush     = 'p'
-	pingLook     = 'l'
-	pingSchedule = 's'
-)
-
-// wakeSocket is the name of the socket in run/.
-const wakeSocket = ".wake"
-
-// Ping is a received ping.
-type Ping struct {
-	Push   bool   // a push, or thread dispatch
-	Author string // the consumer whose handler made the push, "" for none
-}
-
-func parsePing(b []byte) Ping {
-	if len(b) == 0 {
-		return Ping{}
-	}
-	return Ping{Push: b[0] == pingPush, Author: string(b[1:])}
-}

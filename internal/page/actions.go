@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"thread/engine"
-	"thread/event"
 	"thread/history"
 	"thread/internal/address"
 	"thread/internal/dispatch"
@@ -83,6 +82,57 @@ func (p *Page) act(rw http.ResponseWriter, q *http.Request) {
 	}
 	p.done.say(p.sessions.of(q).id, a.said, time.Now())
 	p.back(rw, q, a.tab, a.fixed)
+}
+
+// letters retries or drops all dead letters that match, when the form has their
+// number, and else asks.
+func (p *Page) letters(rw http.ResponseWriter, q *http.Request, t Thread, do string) {
+	s := selection{consumer: field(q, "consumer"), filter: field(q, "filter")}
+	if q.PostForm.Has("error") {
+		text := field(q, "error")
+		s.lastError = &text
+	}
+	if text := q.PostFormValue("event"); text != "" {
+		var err error
+		if s.event, err = strconv.ParseInt(text, 10, 64); err != nil {
+			p.refuse(rw, &Error{http.StatusBadRequest, "event is not a number"})
+			return
+		}
+	}
+	list, err := s.matching(q.Context(), t.Engine())
+	if err != nil {
+		p.refuse(rw, err)
+		return
+	}
+	c := Confirm{Do: do, Consumer: s.consumer, Filter: s.filter, Event: s.event, Error: s.lastError, Count: len(list)}
+	if asked := q.PostFormValue("count"); asked != strconv.Itoa(len(list)) {
+		status := http.StatusOK
+		if c.Changed = asked != ""; c.Changed {
+			status = http.StatusConflict
+		}
+		p.render(rw, q, status, "confirm", c)
+		return
+	}
+	ctx := context.WithoutCancel(q.Context()) // all of it, even if the browser leaves
+	what := s.String()
+	said := Toast{Text: fmt.Sprintf("%s sent back%s", many(int64(len(list)), "dead letter", "dead letters"), to(list))}
+	if do == "retry" {
+		err = change(ctx, list, t.Engine().RetryDead)
+		t.Wake()
+	} else {
+		said.Text = many(int64(len(list)), "dead letter", "dead letters") + " dropped"
+		err = change(ctx, list, t.Engine().DropDead)
+	}
+	p.note(q, t, do, what, said.Text, err)
+	if err != nil {
+		p.refuse(rw, err)
+		return
+	}
+	if s.consumer != "" {
+		said.Link = Link{"Watch", "/threads/" + url.PathEscape(q.PathValue("name")) + "/consumer?id=" + url.QueryEscape(s.consumer)}
+	}
+	p.done.say(p.sessions.of(q).id, said, time.Now())
+	p.back(rw, q, "dead", false)
 }
 
 // back goes to the page that a form came from, or, when it has none, to a tab.
@@ -258,23 +308,6 @@ func (a *action) push(ctx context.Context) error {
 	a.t.Wake()
 	a.tab, a.fixed, a.said.Text = fmt.Sprintf("events/%d", e.ID), true, fmt.Sprintf("Pushed again as event %d", e.ID)
 	return nil
-}
-
-func again(ctx context.Context, t *engine.Thread, id int64) (e event.Event, err error) {
-	stored := false
-	err = t.View(ctx, func(tx *engine.Tx) (err error) {
-		e, stored, err = tx.Event(id)
-		return err
-	})
-	if err != nil {
-		return e, err
-	}
-	if !stored {
-		return e, &Error{http.StatusNotFound, fmt.Sprintf("event %d is not stored", id)}
-	}
-	d := event.Draft{Source: e.Source, Type: e.Type, Subtype: e.Subtype, Content: e.Content}
-	d.ToValidUTF8() // an imported event may have any text
-	return t.Push(ctx, d)
 }
 
 func (a *action) cancelRun(ctx context.Context) error {

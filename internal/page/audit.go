@@ -3,35 +3,15 @@ package page
 import (
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 )
 
 // keptChanges is how many changes the page of changes shows.
 const keptChanges = 100
 
-// Change is an action on the pages.
-type Change struct {
-	Number int64     `json:"number"`
-	At     time.Time `json:"at"`
-	From   string    `json:"from"` // the address of the browser
-	Do     string    `json:"action"`
-	Thread string    `json:"thread"`
-	What   string    `json:"about"`
-	Result string    `json:"result"`
-	Failed bool      `json:"failed"`
-}
-
 // Changes are the last of them, the newest first.
 type Changes struct {
 	Changes []Change `json:"changes"`
-}
-
-// changes remembers the last ones.
-type changes struct {
-	mu   sync.Mutex
-	last []Change // the oldest first
-	n    int64
 }
 
 // note remembers a change, and has it written to the log.

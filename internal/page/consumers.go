@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"thread/history"
 	"thread/internal/dispatch"
 	"thread/internal/jsonform"
 )
@@ -214,6 +215,38 @@ func (p *Page) consumer(q *http.Request) (any, error) {
 		c.Log, c.LogRun = tail(dispatch.OutputPath(t.Engine().Dir(), s.Consumer), logBytes), s.Handler.RunID
 	}
 	return c, nil
+}
+
+// consumerRuns adds the runs of its handler to the page of a consumer, and the output of
+// the last one.
+func (p *Page) consumerRuns(q *http.Request, t Thread, c *Consumer) error {
+	h, err := p.open(q.Context(), t)
+	if h == nil || err != nil {
+		return err
+	}
+	defer h.Close()
+	for r, err := range h.HandlerRuns(q.Context(), history.HandlerQuery{Consumer: c.Consumer.Consumer, Limit: shownRunsOfOne}) {
+		if err != nil {
+			return err
+		}
+		row := RunRow{r}
+		switch row.State() {
+		case Failed:
+			c.Failed++
+		case OK:
+			if c.Success.IsZero() {
+				c.Success = r.EndedAt
+			}
+		}
+		c.Runs = append(c.Runs, row)
+	}
+	if len(c.Runs) > 0 {
+		out, err := h.Command(q.Context(), c.Runs[0].ID)
+		if err == nil {
+			c.Log, c.LogRun, c.Truncated = out.Output, c.Runs[0].ID, out.Truncated
+		}
+	}
+	return nil
 }
 
 // chart draws what was unread in the last hour, or a longer time.

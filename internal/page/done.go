@@ -10,6 +10,9 @@ import (
 // undoTime is for how long a change can be undone.
 const undoTime = time.Minute
 
+// Link is a place, and where it is.
+type Link struct{ Text, Address string }
+
 // Toast says what was done.
 type Toast struct {
 	Text    string

@@ -16,15 +16,6 @@ import (
 	"thread/internal/jsonform"
 )
 
-const (
-	searchTime = 40 * time.Millisecond // for the events of one page
-	whyTime    = 40 * time.Millisecond // for where an event is for each consumer
-	firstPiece = 1024                  // ids that are searched at first; then twice as many each time
-	pageEvents = 50
-	maxPage    = 1000
-	pageBytes  = 1 << 20 // of content on one page, except for a single event
-)
-
 // Event is one in the form of docs/reference/json.md.
 type Event struct{ event.Event }
 

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -48,11 +47,6 @@ func (p *Page) dress(ctx context.Context, t Thread, where string, page *Events) 
 		sources[s.Source] += n
 	}
 	page.Types, page.Sources = chips("type", types, where), chips("source", sources, where)
-}
-
-func looksJSON(content string) bool {
-	text := strings.TrimSpace(content)
-	return text != "" && (text[0] == '{' || text[0] == '[')
 }
 
 // standings says for each event how it is with the consumer that is worst off with it.
@@ -106,9 +100,6 @@ func chips(column string, counts map[string]int64, where string) (list []Chip) {
 	return list
 }
 
-// quote is a text as a filter has it.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-
 // timeChips are filters for the last minutes and hours. One that was chosen stays on, as
 // its filter begins a while ago.
 func timeChips(where string) []Chip {
@@ -160,20 +151,4 @@ func (one *OneEvent) sort() {
 		one.Rows = append(one.Rows, WhereRow{w, state, cmp.Or(words[place], string(place))})
 	}
 	slices.SortStableFunc(one.Rows, func(a, b WhereRow) int { return cmp.Compare(a.State, b.State) })
-}
-
-// indented is content with line breaks, where it is an object or array of JSON.
-func indented(content string) string {
-	text := strings.TrimSpace(content)
-	if len(text) > pageBytes || !looksJSON(text) || !json.Valid([]byte(text)) {
-		return content
-	}
-	var b strings.Builder
-	d := json.NewEncoder(&b)
-	d.SetEscapeHTML(false)
-	d.SetIndent("", "  ")
-	if d.Encode(json.RawMessage(text)) != nil {
-		return content
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -113,58 +112,6 @@ func (r *Row) look() string {
 // infoPath is the address of a thread's consumers, as it is in an attribute.
 func (r *Row) infoPath() string {
 	return template.HTMLEscapeString("/threads/" + url.PathEscape(r.Name) + "/info")
-}
-
-// railElements are the entries of the list of threads.
-func railElements(v *view) template.HTML {
-	esc := template.HTMLEscapeString
-	return keyed(v.Rail, func(r *Row) string { return elementID("rt", r.Dir) }, func(put put, r *Row, id string) {
-		current := ""
-		if r.Dir == v.Dir {
-			current = ` aria-current="true"`
-		}
-		put(`<li id="`, id, `"><a href="`, r.infoPath(), `"`, current, `><i class="dot `, r.look(), `"></i><span class="vh">`, r.State.String(), `: </span><span class="cut" title="`, esc(r.Dir), `">`, esc(r.Name), `</span>`)
-		if r.Badge != "" {
-			put(`<span class="n `, r.BadgeLook, `" title="`, esc(r.BadgeText), `">`, esc(r.Badge), `</span>`)
-		}
-		put(`</a></li>`)
-	})
-}
-
-// cardElements are the cards of threads.
-func cardElements(v *view, threads []Row) template.HTML {
-	esc := template.HTMLEscapeString
-	return keyed(threads, func(r *Row) string { return elementID("card", r.Dir) }, func(put put, r *Row, id string) {
-		put(`<li class="card" id="`, id, `"><h3><i class="dot `, r.look(), `"></i><a class="cut" href="`, r.infoPath(), `" title="`, esc(r.Dir), `">`, esc(r.Name), `</a>`)
-		switch {
-		case r.Error != "":
-			put(`<span class="pill unknown"><i class="dot"></i>unknown</span>`)
-		case r.Failing > 0:
-			put(`<span class="pill fail">`, strconv.Itoa(r.Failing), ` failing</span>`)
-		case r.Running > 0:
-			put(`<span class="pill run"><i class="dot beat"></i>`, strconv.Itoa(r.Running), ` running</span>`)
-		case r.Paused > 0:
-			put(`<span class="pill paused"><i class="dot"></i>`, strconv.Itoa(r.Paused), ` paused</span>`)
-		}
-		amber, red, pending, oldest, dead := "", "", "?", template.HTML("?"), "?"
-		if r.State.Class() == Behind.Class() {
-			amber = ` class="amber"`
-		}
-		if r.Dead > 0 {
-			red = ` class="red"`
-		}
-		if r.Pending != nil {
-			pending, oldest = count(*r.Pending), "–"
-		}
-		if r.Oldest != nil {
-			oldest = timeElement(parseTime(*r.Oldest), v.Now, "age")
-		}
-		if r.Stored != nil {
-			dead = count(r.Dead)
-		}
-		put(`</h3>`, string(sparkElement(r.Spark)), `<dl><div><dt>Unread</dt><dd`, amber, `>`, pending, `</dd></div><div><dt>Oldest</dt><dd>`, string(oldest),
-			`</dd></div><div><dt>Running</dt><dd>`, strconv.Itoa(r.Running), `</dd></div><div><dt>Dead</dt><dd`, red, `>`, dead, `</dd></div></dl></li>`)
-	})
 }
 
 // rows are the threads, with names that tell them apart.

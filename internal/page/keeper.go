@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"thread/event"
 	"thread/internal/signed"
 )
 
@@ -175,26 +174,4 @@ func later(a, b time.Time) time.Time {
 type Settings struct {
 	Changes bool   `json:"may_change"`
 	Since   string `json:"logged_in_at,omitempty"`
-}
-
-// settings is the page of them.
-func (p *Page) settings(q *http.Request) (any, error) {
-	s := Settings{Changes: !p.readOnly(q)}
-	if me := p.sessions.of(q); me.id != "" {
-		s.Since = event.FormatTime(me.since)
-	}
-	return s, nil
-}
-
-// logOut ends the session of a browser, or all with the same token.
-func (p *Page) logOut(rw http.ResponseWriter, q *http.Request) {
-	if !p.ours(rw, q) {
-		return
-	}
-	all := q.PostFormValue("all") != ""
-	p.sessions.end(p.sessions.of(q), all)
-	if all {
-		p.note(q, nil, "sign out everywhere", "", "done", nil)
-	}
-	http.Redirect(rw, q, "/login", http.StatusSeeOther)
 }

@@ -3,12 +3,8 @@ package page
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"thread/engine"
 )
@@ -47,57 +43,6 @@ func (s *selection) matching(ctx context.Context, t *engine.Thread) (list []engi
 		list = append(list, l)
 	}
 	return list, nil
-}
-
-// letters retries or drops all dead letters that match, when the form has their
-// number, and else asks.
-func (p *Page) letters(rw http.ResponseWriter, q *http.Request, t Thread, do string) {
-	s := selection{consumer: field(q, "consumer"), filter: field(q, "filter")}
-	if q.PostForm.Has("error") {
-		text := field(q, "error")
-		s.lastError = &text
-	}
-	if text := q.PostFormValue("event"); text != "" {
-		var err error
-		if s.event, err = strconv.ParseInt(text, 10, 64); err != nil {
-			p.refuse(rw, &Error{http.StatusBadRequest, "event is not a number"})
-			return
-		}
-	}
-	list, err := s.matching(q.Context(), t.Engine())
-	if err != nil {
-		p.refuse(rw, err)
-		return
-	}
-	c := Confirm{Do: do, Consumer: s.consumer, Filter: s.filter, Event: s.event, Error: s.lastError, Count: len(list)}
-	if asked := q.PostFormValue("count"); asked != strconv.Itoa(len(list)) {
-		status := http.StatusOK
-		if c.Changed = asked != ""; c.Changed {
-			status = http.StatusConflict
-		}
-		p.render(rw, q, status, "confirm", c)
-		return
-	}
-	ctx := context.WithoutCancel(q.Context()) // all of it, even if the browser leaves
-	what := s.String()
-	said := Toast{Text: fmt.Sprintf("%s sent back%s", many(int64(len(list)), "dead letter", "dead letters"), to(list))}
-	if do == "retry" {
-		err = change(ctx, list, t.Engine().RetryDead)
-		t.Wake()
-	} else {
-		said.Text = many(int64(len(list)), "dead letter", "dead letters") + " dropped"
-		err = change(ctx, list, t.Engine().DropDead)
-	}
-	p.note(q, t, do, what, said.Text, err)
-	if err != nil {
-		p.refuse(rw, err)
-		return
-	}
-	if s.consumer != "" {
-		said.Link = Link{"Watch", "/threads/" + url.PathEscape(q.PathValue("name")) + "/consumer?id=" + url.QueryEscape(s.consumer)}
-	}
-	p.done.say(p.sessions.of(q).id, said, time.Now())
-	p.back(rw, q, "dead", false)
 }
 
 // to says whose all of the letters are, "" for several.

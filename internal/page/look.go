@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"thread/engine"
@@ -47,6 +46,36 @@ func (l *Look) At(dir string, t *engine.Thread) Seen {
 	return Seen{Dir: dir, Info: k.info, Consumers: worstFirst(k.of, nil, time.Now()), Pushed: k.newest, Failed: len(k.failed), Err: k.err, known: k}
 }
 
+// lookAtURL looks at a thread on a server, if its version is another one or not known.
+func (s *summaries) lookAtURL(url string, t *engine.Thread, version int64) {
+	begin := time.Now()
+	n := s.peek(url)
+	if n.err == nil && version != 0 && n.version == version {
+		s.update(url, func(k *summary) { k.at = begin })
+		return
+	}
+	err := s.readAgain(url, t, begin)
+	if err == nil && (s.alone || !n.late) {
+		s.countQuickly(url, t)
+	}
+	if s.failures != nil && err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), dearTime)
+		n.failed = s.failures(ctx, url)
+		cancel()
+	}
+	past := n.past
+	if k := s.peek(url); err == nil && !k.late {
+		past = n.past.with(t, &k, begin)
+	}
+	s.update(url, func(k *summary) {
+		if !k.late {
+			k.past = past
+		}
+		k.owed = k.owed || n.late && err == nil
+		k.err, k.failed, k.at, k.version = err, n.failed, begin, version
+	})
+}
+
 // Problems are the problems of all threads, in the order of the first page.
 func Problems(all []Seen, now time.Time) (list []Problem) {
 	for i := range all {
@@ -85,26 +114,6 @@ func rank(c *jsonform.ConsumerState, run *Run, now time.Time) State {
 		s = min(s, Dead)
 	}
 	return s
-}
-
-// calm remembers when there was a problem last.
-type calm struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-// look notes whether all is well with what is called so, and returns when it was not, zero
-// for never.
-func (c *calm) look(what string, well bool, now time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last == nil {
-		c.last = map[string]time.Time{}
-	}
-	if !well {
-		c.last[what] = now
-	}
-	return c.last[what]
 }
 
 // follow has made what a look has left. s.mu is held.

@@ -2,17 +2,20 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"embed"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"html/template"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"thread/engine"
+	"thread/event"
 	"thread/filter"
 	"thread/history"
 	"thread/internal/address"
@@ -22,6 +25,18 @@ import (
 
 //go:embed assets
 var assets embed.FS
+
+// Change is an action on the pages.
+type Change struct {
+	Number int64     `json:"number"`
+	At     time.Time `json:"at"`
+	From   string    `json:"from"` // the address of the browser
+	Do     string    `json:"action"`
+	Thread string    `json:"thread"`
+	What   string    `json:"about"`
+	Result string    `json:"result"`
+	Failed bool      `json:"failed"`
+}
 
 // Options are the settings of a Page.
 type Options struct {
@@ -43,6 +58,33 @@ type Options struct {
 	Secure func(q *http.Request) bool
 	Keeper signed.Keeper // nil: all browsers are logged out when the process ends
 	API    []byte        // the description of the API, in OpenAPI
+}
+
+// changes remembers the last ones.
+type changes struct {
+	mu   sync.Mutex
+	last []Change // the oldest first
+	n    int64
+}
+
+// calm remembers when there was a problem last.
+type calm struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// look notes whether all is well with what is called so, and returns when it was not, zero
+// for never.
+func (c *calm) look(what string, well bool, now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil {
+		c.last = map[string]time.Time{}
+	}
+	if !well {
+		c.last[what] = now
+	}
+	return c.last[what]
 }
 
 // Page answers requests. Make one with New.
@@ -67,65 +109,6 @@ const maxStreams = 64
 
 // streamsOfOne bounds the streams of one browser, which opens no more than six at once.
 const streamsOfOne = maxStreams / 4
-
-// New returns the pages of host.
-func New(host Host, o Options) (*Page, error) {
-	p := &Page{host: host, opts: o, summaries: newSummaries(host.Done()), sessions: newSessions(o.Keeper), mux: http.NewServeMux(),
-		streams: NewPlaces(maxStreams, streamsOfOne)}
-	var err error
-	if p.templates, err = template.New("").Funcs(functions).ParseFS(assets, "assets/*.html"); err != nil {
-		return nil, err
-	}
-	if p.reference, err = readReference(o.API); err != nil {
-		return nil, err
-	}
-	if o.Base != "" {
-		p.based = strings.NewReplacer(basePairs(o.Base)...)
-	}
-	p.summaries.failures = failures
-	p.route()
-	go p.summaries.watch(host.Threads)
-	return p, nil
-}
-
-func (p *Page) route() {
-	for name, typ := range map[string]string{"ui.js": "text/javascript; charset=utf-8", "worker.js": "text/javascript; charset=utf-8", "ui.css": "text/css; charset=utf-8"} {
-		p.mux.HandleFunc("GET /"+name, func(rw http.ResponseWriter, q *http.Request) {
-			if q.URL.RawQuery == assetsVersion() {
-				rw.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
-			}
-			write(rw, q, http.StatusOK, typ, asset(name))
-		})
-	}
-	p.mux.HandleFunc("GET /{$}", p.show("map", p.threads))
-	p.mux.HandleFunc("GET /threads.json", p.show("map", p.threads))
-	p.mux.HandleFunc("GET /lanes", func(rw http.ResponseWriter, q *http.Request) { http.Redirect(rw, q, "/#lanes", http.StatusSeeOther) })
-	p.mux.HandleFunc("GET /lanes.json", p.show("lanes", p.lanes))
-	p.mux.HandleFunc("GET /live", p.live)
-	p.mux.HandleFunc("GET /threads/{name}", func(rw http.ResponseWriter, q *http.Request) {
-		http.Redirect(rw, q, "/threads/"+url.PathEscape(q.PathValue("name"))+"/info", http.StatusSeeOther)
-	})
-	for tab, get := range map[string]getter{"overview": p.threads, "info": p.consumers, "consumer": p.consumer, "events": p.events, "dead": p.dead,
-		"schedules": p.schedules, "runs": p.runs, "sessions": p.sessionList, "session": p.oneSession} {
-		for _, suffix := range []string{"", ".json"} {
-			p.mux.HandleFunc("GET /threads/{name}/"+tab+suffix, p.show(tab, get))
-		}
-	}
-	p.mux.HandleFunc("GET /threads/{name}/events/{id}", p.show("event", p.event))
-	p.mux.HandleFunc("GET /threads/{name}/runs/{id}", p.show("run", p.run))
-	p.mux.HandleFunc("POST /threads/{name}/act", p.act)
-	p.mux.HandleFunc("POST /undo", p.undo)
-	p.mux.HandleFunc("POST /logout", p.logOut)
-	for name, get := range map[string]getter{"settings": p.settings, "audit": p.audit, "api": p.api} {
-		p.mux.HandleFunc("GET /"+name, p.show(name, get))
-		p.mux.HandleFunc("GET /"+name+".json", p.show(name, get))
-	}
-	p.mux.HandleFunc("GET /search", p.sought(p.show("search", p.search)))
-	p.mux.HandleFunc("GET /search.json", p.show("search", p.search))
-	p.mux.HandleFunc("GET /", func(rw http.ResponseWriter, _ *http.Request) {
-		p.refuse(rw, &Error{http.StatusNotFound, "there is no such page"})
-	})
-}
 
 // basePairs are the attributes with an address, without and with its base. What is in an
 // event has no quotation mark: html/template escapes it.
@@ -155,6 +138,23 @@ type Error struct {
 	Reason string
 }
 
+func again(ctx context.Context, t *engine.Thread, id int64) (e event.Event, err error) {
+	stored := false
+	err = t.View(ctx, func(tx *engine.Tx) (err error) {
+		e, stored, err = tx.Event(id)
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	if !stored {
+		return e, &Error{http.StatusNotFound, fmt.Sprintf("event %d is not stored", id)}
+	}
+	d := event.Draft{Source: e.Source, Type: e.Type, Subtype: e.Subtype, Content: e.Content}
+	d.ToValidUTF8() // an imported event may have any text
+	return t.Push(ctx, d)
+}
+
 func (e *Error) Error() string { return e.Reason }
 
 // statusOf returns the status for an error.
@@ -177,31 +177,6 @@ func statusOf(err error) int {
 // getter finds what a page shows: a value whose JSON is the json of the twin.
 type getter func(q *http.Request) (any, error)
 
-// show answers with a page, or its twin when the path ends in .json.
-func (p *Page) show(name string, get getter) http.HandlerFunc {
-	return func(rw http.ResponseWriter, q *http.Request) {
-		asJSON := strings.HasSuffix(q.URL.Path, ".json")
-		var data any
-		err := checkQuery(q, name)
-		if err == nil {
-			data, err = get(q)
-		}
-		if err == nil && asJSON {
-			p.putJSON(rw, q, http.StatusOK, data)
-			return
-		}
-		if err != nil && asJSON {
-			p.putJSON(rw, q, statusOf(err), problem{err.Error()})
-			return
-		}
-		if err != nil {
-			p.refuse(rw, err)
-			return
-		}
-		p.render(rw, q, http.StatusOK, name, data)
-	}
-}
-
 // checkQuery refuses a parameter that the page does not know: left out, it would change
 // what is shown.
 func checkQuery(q *http.Request, page string) error {
@@ -216,18 +191,6 @@ func checkQuery(q *http.Request, page string) error {
 // problem is the JSON of an error.
 type problem struct {
 	Error string `json:"error"`
-}
-
-func (p *Page) putJSON(rw http.ResponseWriter, q *http.Request, status int, data any) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // as the verbs print it
-	if err := e.Encode(data); err != nil {
-		b.Reset()
-		status = http.StatusInternalServerError
-		_ = e.Encode(problem{"the answer cannot be written as JSON"}) // that can
-	}
-	write(rw, q, status, "application/json", b.Bytes())
 }
 
 // twin is the address of the JSON of a page.
@@ -260,4 +223,16 @@ func (p *Page) named(name string) (Thread, error) {
 		return nil, &Error{http.StatusNotFound, "that thread is not served here"}
 	}
 	return found, nil
+}
+
+// refuse answers with an error as a page.
+func (p *Page) refuse(rw http.ResponseWriter, err error) {
+	var b bytes.Buffer
+	if terr := p.execute(&b, "refused", err.Error()); terr != nil {
+		http.Error(rw, err.Error(), statusOf(err))
+		return
+	}
+	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+	rw.WriteHeader(statusOf(err))
+	_, _ = rw.Write(b.Bytes())
 }

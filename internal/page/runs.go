@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,9 +21,6 @@ const (
 	shownParts   = 200 // steps, tool calls or children of a run
 	shownDelayed = 100
 )
-
-// RunRow is a recorded run.
-type RunRow struct{ history.RunRow }
 
 // MarshalJSON is the row in the form of docs/reference/json.md.
 func (r RunRow) MarshalJSON() ([]byte, error) { return history.AppendJSON(nil, &r.RunRow) }
@@ -147,76 +143,6 @@ func (p *Page) runs(q *http.Request) (any, error) {
 		list.Recorded = append(list.Recorded, RunRow{r})
 	}
 	return list, nil
-}
-
-// OneRun is a run and what belongs to it.
-type OneRun struct {
-	Run      RunRow                `json:"run"`
-	Output   history.CommandOutput `json:"output"`
-	Steps    []StepRow             `json:"steps"`
-	Tools    []ToolRow             `json:"tool_calls"`
-	Children []RunRow              `json:"children"`
-
-	Bars      []Bar                 `json:"-"`
-	Ticks     []string              `json:"-"`
-	Calls     int                   `json:"-"` // of models
-	ToolsBad  int                   `json:"-"`
-	Usage     Usage                 `json:"-"`
-	Session   history.SessionRow    `json:"-"`
-	Queued    time.Time             `json:"-"`
-	Waited    string                `json:"-"`
-	Recovery  history.Recovery      `json:"-"`
-	Wait      *history.Wait         `json:"-"` // of a run that waits
-	Hold      string                `json:"-"` // what holds a queued run, "" for nothing
-	Event     int64                 `json:"-"` // that triggered it, 0: none
-	Artifacts []history.ArtifactRow `json:"-"`
-}
-
-// run is one of them.
-func (p *Page) run(q *http.Request) (any, error) {
-	t, err := p.named(q.PathValue("name"))
-	if err != nil {
-		return nil, err
-	}
-	h, err := p.open(q.Context(), t)
-	if err != nil {
-		return nil, err
-	}
-	id := strings.TrimSuffix(q.PathValue("id"), ".json")
-	if h == nil {
-		return nil, &Error{http.StatusNotFound, "this thread has no recorded runs"}
-	}
-	defer h.Close()
-	ctx := q.Context()
-	one := OneRun{Steps: []StepRow{}, Tools: []ToolRow{}, Children: []RunRow{}}
-	if err := h.Get(ctx, &one.Run.RunRow, id); err != nil {
-		return nil, err
-	}
-	if one.Output, err = h.Command(ctx, id); err != nil && !errors.Is(err, history.ErrNotFound) {
-		return nil, err
-	}
-	for s, err := range h.Steps(ctx, id) {
-		if err != nil {
-			return nil, err
-		}
-		if one.Steps = append(one.Steps, StepRow{s}); len(one.Steps) == shownParts {
-			break
-		}
-	}
-	for c, err := range h.ToolCalls(ctx, history.Query{Run: id, Limit: shownParts}) {
-		if err != nil {
-			return nil, err
-		}
-		one.Tools = append(one.Tools, ToolRow{c})
-	}
-	for r, err := range h.Runs(ctx, history.Query{Run: id, Oldest: true, Limit: shownParts}) {
-		if err != nil {
-			return nil, err
-		}
-		one.Children = append(one.Children, RunRow{r})
-	}
-	one.dress(ctx, h)
-	return one, nil
 }
 
 // schedules are what is planned, as thread schedule list shows it, except for the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -37,6 +38,76 @@ type Usage struct {
 
 // Total is the tokens in and out.
 func (u Usage) Total() int64 { return u.In + u.Out }
+
+// OneRun is a run and what belongs to it.
+type OneRun struct {
+	Run      RunRow                `json:"run"`
+	Output   history.CommandOutput `json:"output"`
+	Steps    []StepRow             `json:"steps"`
+	Tools    []ToolRow             `json:"tool_calls"`
+	Children []RunRow              `json:"children"`
+
+	Bars      []Bar                 `json:"-"`
+	Ticks     []string              `json:"-"`
+	Calls     int                   `json:"-"` // of models
+	ToolsBad  int                   `json:"-"`
+	Usage     Usage                 `json:"-"`
+	Session   history.SessionRow    `json:"-"`
+	Queued    time.Time             `json:"-"`
+	Waited    string                `json:"-"`
+	Recovery  history.Recovery      `json:"-"`
+	Wait      *history.Wait         `json:"-"` // of a run that waits
+	Hold      string                `json:"-"` // what holds a queued run, "" for nothing
+	Event     int64                 `json:"-"` // that triggered it, 0: none
+	Artifacts []history.ArtifactRow `json:"-"`
+}
+
+// run is one of them.
+func (p *Page) run(q *http.Request) (any, error) {
+	t, err := p.named(q.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	h, err := p.open(q.Context(), t)
+	if err != nil {
+		return nil, err
+	}
+	id := strings.TrimSuffix(q.PathValue("id"), ".json")
+	if h == nil {
+		return nil, &Error{http.StatusNotFound, "this thread has no recorded runs"}
+	}
+	defer h.Close()
+	ctx := q.Context()
+	one := OneRun{Steps: []StepRow{}, Tools: []ToolRow{}, Children: []RunRow{}}
+	if err := h.Get(ctx, &one.Run.RunRow, id); err != nil {
+		return nil, err
+	}
+	if one.Output, err = h.Command(ctx, id); err != nil && !errors.Is(err, history.ErrNotFound) {
+		return nil, err
+	}
+	for s, err := range h.Steps(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		if one.Steps = append(one.Steps, StepRow{s}); len(one.Steps) == shownParts {
+			break
+		}
+	}
+	for c, err := range h.ToolCalls(ctx, history.Query{Run: id, Limit: shownParts}) {
+		if err != nil {
+			return nil, err
+		}
+		one.Tools = append(one.Tools, ToolRow{c})
+	}
+	for r, err := range h.Runs(ctx, history.Query{Run: id, Oldest: true, Limit: shownParts}) {
+		if err != nil {
+			return nil, err
+		}
+		one.Children = append(one.Children, RunRow{r})
+	}
+	one.dress(ctx, h)
+	return one, nil
+}
 
 // dress adds what only people look at to a run.
 func (one *OneRun) dress(ctx context.Context, h *history.History) {
@@ -218,36 +289,4 @@ func failures(ctx context.Context, dir string) (list []RunRow) {
 func followed(ctx context.Context, h *history.History, r *history.RunRow) bool {
 	var s history.SessionRow
 	return r.SessionID != "" && h.Get(ctx, &s, r.SessionID) == nil && s.LastRunAt.After(r.EndedAt)
-}
-
-// consumerRuns adds the runs of its handler to the page of a consumer, and the output of
-// the last one.
-func (p *Page) consumerRuns(q *http.Request, t Thread, c *Consumer) error {
-	h, err := p.open(q.Context(), t)
-	if h == nil || err != nil {
-		return err
-	}
-	defer h.Close()
-	for r, err := range h.HandlerRuns(q.Context(), history.HandlerQuery{Consumer: c.Consumer.Consumer, Limit: shownRunsOfOne}) {
-		if err != nil {
-			return err
-		}
-		row := RunRow{r}
-		switch row.State() {
-		case Failed:
-			c.Failed++
-		case OK:
-			if c.Success.IsZero() {
-				c.Success = r.EndedAt
-			}
-		}
-		c.Runs = append(c.Runs, row)
-	}
-	if len(c.Runs) > 0 {
-		out, err := h.Command(q.Context(), c.Runs[0].ID)
-		if err == nil {
-			c.Log, c.LogRun, c.Truncated = out.Output, c.Runs[0].ID, out.Truncated
-		}
-	}
-	return nil
 }

@@ -103,6 +103,9 @@ func (s *Search) in(ctx context.Context, p *Page, t Thread, name string) {
 	}
 }
 
+// quote is a text as a filter has it.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
 // records looks for a run or a session of that id.
 func (s *Search) records(ctx context.Context, t Thread, name string) {
 	h, err := history.Open(ctx, t.Dir(), history.LeaveRuns())

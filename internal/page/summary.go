@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/history"
 	"thread/internal/address"
 	"thread/internal/jsonform"
 	"thread/internal/watch"
@@ -31,6 +32,9 @@ const (
 	// statusTime is how long the states of handlers are believed that no write goes with.
 	statusTime = 5 * time.Second
 )
+
+// RunRow is a recorded run.
+type RunRow struct{ history.RunRow }
 
 // summary is what is known of a thread.
 type summary struct {
@@ -242,36 +246,6 @@ func (s *summaries) lookAside(t Thread) {
 		}
 		s.lookedAll()
 	}()
-}
-
-// lookAtURL looks at a thread on a server, if its version is another one or not known.
-func (s *summaries) lookAtURL(url string, t *engine.Thread, version int64) {
-	begin := time.Now()
-	n := s.peek(url)
-	if n.err == nil && version != 0 && n.version == version {
-		s.update(url, func(k *summary) { k.at = begin })
-		return
-	}
-	err := s.readAgain(url, t, begin)
-	if err == nil && (s.alone || !n.late) {
-		s.countQuickly(url, t)
-	}
-	if s.failures != nil && err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), dearTime)
-		n.failed = s.failures(ctx, url)
-		cancel()
-	}
-	past := n.past
-	if k := s.peek(url); err == nil && !k.late {
-		past = n.past.with(t, &k, begin)
-	}
-	s.update(url, func(k *summary) {
-		if !k.late {
-			k.past = past
-		}
-		k.owed = k.owed || n.late && err == nil
-		k.err, k.failed, k.at, k.version = err, n.failed, begin, version
-	})
 }
 
 func (s *summaries) ended() bool {

@@ -1,8 +1,10 @@
 package page
 
 import (
+	"encoding/json"
 	"fmt"
 	"html/template"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -120,3 +122,59 @@ func short(s string) string {
 
 // line is a text of several lines as one.
 func line(s string) string { return short(strings.Join(strings.Fields(short(s)), " ")) }
+
+const (
+	searchTime = 40 * time.Millisecond // for the events of one page
+	whyTime    = 40 * time.Millisecond // for where an event is for each consumer
+	firstPiece = 1024                  // ids that are searched at first; then twice as many each time
+	pageEvents = 50
+	maxPage    = 1000
+	pageBytes  = 1 << 20 // of content on one page, except for a single event
+)
+
+// highlight colours JSON. Any other text is only escaped.
+func highlight(text string) template.HTML {
+	if !looksJSON(text) || len(text) > pageBytes {
+		return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
+	}
+	var b strings.Builder
+	last := 0
+	for _, m := range token.FindAllStringSubmatchIndex(text, -1) {
+		b.WriteString(template.HTMLEscapeString(text[last:m[0]]))
+		class, end := "d", m[1]
+		switch {
+		case m[2] >= 0:
+			class, end = "k", m[2]
+		case text[m[0]] == '"':
+			class = "s"
+		}
+		b.WriteString(`<span class="` + class + `">` + template.HTMLEscapeString(text[m[0]:end]) + `</span>`)
+		last = end
+	}
+	b.WriteString(template.HTMLEscapeString(text[last:]))
+	return template.HTML(b.String()) //nolint:gosec // every piece is escaped
+}
+
+// indented is content with line breaks, where it is an object or array of JSON.
+func indented(content string) string {
+	text := strings.TrimSpace(content)
+	if len(text) > pageBytes || !looksJSON(text) || !json.Valid([]byte(text)) {
+		return content
+	}
+	var b strings.Builder
+	d := json.NewEncoder(&b)
+	d.SetEscapeHTML(false)
+	d.SetIndent("", "  ")
+	if d.Encode(json.RawMessage(text)) != nil {
+		return content
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func looksJSON(content string) bool {
+	text := strings.TrimSpace(content)
+	return text != "" && (text[0] == '{' || text[0] == '[')
+}
+
+// token is a string, with a colon behind it for a key, or a number or word of JSON.
+var token = regexp.MustCompile(`"(?:[^"\\]|\\.)*"(\s*:)?|-?\d[\d.eE+-]*|\b(?:true|false|null)\b`)

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"html/template"
@@ -15,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"thread/history"
 	"thread/internal/address"
 )
 
@@ -42,8 +42,21 @@ type view struct {
 	Data     any
 }
 
-// Link is a place, and where it is.
-type Link struct{ Text, Address string }
+// railElements are the entries of the list of threads.
+func railElements(v *view) template.HTML {
+	esc := template.HTMLEscapeString
+	return keyed(v.Rail, func(r *Row) string { return elementID("rt", r.Dir) }, func(put put, r *Row, id string) {
+		current := ""
+		if r.Dir == v.Dir {
+			current = ` aria-current="true"`
+		}
+		put(`<li id="`, id, `"><a href="`, r.infoPath(), `"`, current, `><i class="dot `, r.look(), `"></i><span class="vh">`, r.State.String(), `: </span><span class="cut" title="`, esc(r.Dir), `">`, esc(r.Name), `</span>`)
+		if r.Badge != "" {
+			put(`<span class="n `, r.BadgeLook, `" title="`, esc(r.BadgeText), `">`, esc(r.Badge), `</span>`)
+		}
+		put(`</a></li>`)
+	})
+}
 
 // Tab is one of the pages of a thread.
 type Tab struct {
@@ -82,6 +95,18 @@ func (p *Page) render(rw http.ResponseWriter, q *http.Request, status int, name 
 		copy(parts.page[at:], parts.version)
 	}
 	write(rw, q, status, "text/html; charset=utf-8", parts.page)
+}
+
+func (p *Page) putJSON(rw http.ResponseWriter, q *http.Request, status int, data any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // as the verbs print it
+	if err := e.Encode(data); err != nil {
+		b.Reset()
+		status = http.StatusInternalServerError
+		_ = e.Encode(problem{"the answer cannot be written as JSON"}) // that can
+	}
+	write(rw, q, status, "application/json", b.Bytes())
 }
 
 // buffers are for pages before they are taken apart, of which some have 1 MB.
@@ -159,18 +184,6 @@ var hostName = sync.OnceValue(func() string {
 	return name
 })
 
-// refuse answers with an error as a page.
-func (p *Page) refuse(rw http.ResponseWriter, err error) {
-	var b bytes.Buffer
-	if terr := p.execute(&b, "refused", err.Error()); terr != nil {
-		http.Error(rw, err.Error(), statusOf(err))
-		return
-	}
-	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
-	rw.WriteHeader(statusOf(err))
-	_, _ = rw.Write(b.Bytes())
-}
-
 // leastZipped is from which size on an answer is compressed.
 const leastZipped = 1 << 10
 
@@ -212,59 +225,6 @@ var assetsVersion = sync.OnceValue(func() string {
 	}
 	return hex.EncodeToString(h.Sum(nil))[:12]
 })
-
-// functions are the functions of the templates.
-var functions = template.FuncMap{
-	"path":  url.PathEscape,
-	"query": url.QueryEscape,
-	"time":  func(t time.Time, v *view) template.HTML { return timeElement(t, v.Now, "") },
-	"age":   func(t time.Time, v *view) template.HTML { return timeElement(t, v.Now, "age") },
-	"ago":   func(t time.Time, v *view) template.HTML { return timeElement(t, v.Now, "ago") },
-	"in":    func(t time.Time, v *view) template.HTML { return timeElement(t, v.Now, "in") },
-	"text": func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	},
-	"parse":  parseTime,
-	"short":  short,
-	"line":   line,
-	"count":  func(n int64) string { return count(n) },
-	"number": func(n int) string { return count(int64(n)) },
-	"many":   func(n int, one, more string) string { return many(int64(n), one, more) },
-	"known": func(n *int64) string {
-		if n == nil {
-			return "?"
-		}
-		return count(*n)
-	},
-	"base":    address.Base,
-	"span":    span,
-	"code":    highlight,
-	"quote":   quote,
-	"int":     func(n int64) int { return int(n) },
-	"lines":   func(s string) []string { return strings.Split(strings.TrimSuffix(s, "\n"), "\n") },
-	"lower":   strings.ToLower,
-	"rows":    rowElements,
-	"rail":    railElements,
-	"cards":   cardElements,
-	"spark":   sparkElement,
-	"first":   func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
-	"part":    func(v *view, data any) part { return part{v, data} },
-	"assets":  assetsVersion,
-	"columns": func() []column { return columns },
-	"statuses": func() []string {
-		return []string{history.Running, history.Queued, history.Waiting, history.Completed, history.Failed, history.TimedOut, history.Cancelled}
-	},
-	"id":   elementID,
-	"mark": func() string { return versionMark },
-	// What changes by itself is between key and yek; a list of these, between list and last.
-	"key":  func(id string) template.HTML { return template.HTML("\x00(" + id + "\x00") }, //nolint:gosec // an id that was made here
-	"yek":  func() template.HTML { return "\x00)" },
-	"list": func(id string) template.HTML { return template.HTML("\x00[" + id + "\x00") }, //nolint:gosec // as above
-	"last": func() template.HTML { return "\x00]" },
-}
 
 // part is what a template within a page gets.
 type part struct {

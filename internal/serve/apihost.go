@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"thread/internal/address"
 	"thread/internal/api"
 )
 
@@ -20,29 +19,6 @@ func (h apiHost) Thread(name string) (api.Thread, error) {
 		return nil, &api.Error{Status: err.status, Reason: err.reason}
 	}
 	return apiThread{uiThread{t}}, nil
-}
-
-// called returns the thread whose path, or the last element of it, is name.
-func (s *Server) called(name string) (*thread, *httpError) {
-	if t := s.thread(name); t != nil {
-		return t, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found *thread
-	for dir, t := range s.threads {
-		if address.Base(dir) != name {
-			continue
-		}
-		if found != nil {
-			return nil, &httpError{http.StatusNotFound, "there are several threads of that name: give the whole path"}
-		}
-		found = t
-	}
-	if found == nil {
-		return nil, &httpError{http.StatusNotFound, "that thread is not served here"}
-	}
-	return found, nil
 }
 
 // Stream answers as /events does.

@@ -4,12 +4,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"thread/internal/api"
 )
 
 type askerKey struct{}
@@ -73,29 +70,8 @@ func (w *web) trusted(at netip.Addr) bool {
 	return slices.ContainsFunc(w.s.opts.Proxies, func(p netip.Prefix) bool { return p.Contains(at) })
 }
 
-// inScope reports whether a request is about a thread and a consumer that the client is
-// for. What is about all threads is for none that is limited to some.
-func (w *web) inScope(q *http.Request, from *client) bool {
-	// Split as the paths are matched: %2F is a part of a name.
-	segments := strings.Split(strings.TrimPrefix(q.URL.EscapedPath(), "/"), "/")
-	for i := range segments {
-		segments[i], _ = url.PathUnescape(segments[i]) // the server has parsed it
-	}
-	if _, program := w.needs(q); !program || segments[0] != "threads" || len(segments) < 3 {
-		return q.URL.Path == api.DescriptionPath
-	}
-	consumer := ""
-	switch {
-	case segments[2] == "consumers" && len(segments) > 3:
-		consumer = segments[3]
-	case segments[2] == "outbox":
-		consumer = "outbox" // which hands its messages on
-	case segments[2] == "dead" && len(from.Consumers) > 0:
-		// A change names its consumers in the body, which is not read here.
-		if consumer = q.URL.Query().Get("consumer"); consumer == "" || q.Method != http.MethodGet {
-			return false
-		}
-	}
-	t, err := w.s.called(segments[1])
-	return err == nil && from.allows(t.dir, consumer)
+// encrypted reports whether a trusted proxy says that its client came by TLS.
+func (w *web) encrypted(q *http.Request) bool {
+	from, _ := netip.ParseAddrPort(q.RemoteAddr)
+	return w.trusted(from.Addr().Unmap()) && q.Header.Get("X-Forwarded-Proto") == "https"
 }

@@ -240,12 +240,3 @@ func bearer(q *http.Request) string {
 	}
 	return token
 }
-
-// SetClients exchanges who may ask over HTTP, while the server runs. Browsers that logged
-// in with a token that is not there any more are logged out. It changes nothing where
-// no token was asked for.
-func (s *Server) SetClients(list []Client) {
-	if w := s.web; w != nil && len(list) > 0 && !w.clients.open() {
-		w.clients.set(list)
-	}
-}

@@ -7,32 +7,7 @@ import (
 
 	"thread/engine"
 	"thread/internal/dispatch"
-	"thread/internal/lanes"
 	"thread/lane"
-)
-
-// consumer is one that is queued in a lane, runs, or waits for a retry. All
-// fields but run's are guarded by thread.mu.
-type consumer struct {
-	name    string
-	lane    string
-	warn    *time.Duration // see engine.Subscription.WarnAfter
-	state   string
-	since   time.Time // of the state
-	fresh   bool      // queued: the rule it was queued under, see wakeUp.fresh
-	missed  wakeUp    // wake-ups while it ran: for the case that it did not
-	retry   *dispatch.Retry
-	timer   *time.Timer // waiting: for the retry
-	run     *run        // running
-	session string
-	cancel  context.CancelFunc // queued: takes it out of its lane
-}
-
-// The states of a consumer, as users see them.
-const (
-	stateQueued  = "queued"
-	stateRunning = "running"
-	stateWaiting = "waiting" // for a retry
 )
 
 func (c *consumer) enter(state string) { c.state, c.since = state, time.Now() }
@@ -65,12 +40,6 @@ func (t *thread) enqueue(sub *engine.Subscription, w wakeUp) {
 	t.consumers[c.name] = c
 	t.submit(c)
 	t.s.changes.tell()
-}
-
-// session returns the consumer's session lane. No other consumer of any thread has the
-// same lane, and no key has it.
-func (t *thread) session(consumer string) string {
-	return lanes.Scoped("session:"+consumer, "consumer "+t.dir)
 }
 
 // submit queues c. t.mu is held.
@@ -170,6 +139,20 @@ func (t *thread) turn(task context.Context, c *consumer) {
 	r.close()
 	t.after(c, turn, err)
 }
+
+// handle is what the registry knows of the run.
+func (r *run) handle() *lane.Run {
+	return &lane.Run{
+		Deliver: r.deliver,
+		Abort:   func() { r.aborted.Do(func() { close(r.abort) }) },
+		// Who compacts has begun to answer; the reason for refusing is the narrower one.
+		Streaming:  func() bool { w := r.word(); return w == wordStreaming || w == wordCompacting },
+		Compacting: func() bool { return r.word() == wordCompacting },
+	}
+}
+
+// word returns what the handler says of itself.
+func (r *run) word() string { return wordIn(r.dir) }
 
 // after is called when the consumer's locks have been released.
 func (t *thread) after(c *consumer, turn dispatch.Outcome, err error) {

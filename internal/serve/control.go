@@ -76,6 +76,12 @@ type Lane struct {
 	OldestMS int64  `json:"oldest_ms"` // how long the first in the queue has waited
 }
 
+// The words of the state file, which the handler writes. Anything else says neither.
+const (
+	wordStreaming  = "streaming"
+	wordCompacting = "compacting"
+)
+
 // list returns the consumers that are on their way, by name, each followed by its
 // deliveries in the order of their events; or only the deliveries with a key.
 func (t *thread) list(key *string) []Run {
@@ -111,6 +117,17 @@ func (t *thread) list(key *string) []Run {
 	}
 	slices.SortFunc(list, Run.compare)
 	return list
+}
+
+// deliveries returns what the run has out, or waits for its turn.
+func (r *run) deliveries() []Run {
+	r.turnsMu.Lock()
+	s := r.turns
+	r.turnsMu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return s.list()
 }
 
 // compare puts a handler before its deliveries.
@@ -201,8 +218,18 @@ func (t *thread) registered(consumer string, key *string) string {
 	return t.session(consumer)
 }
 
+// sessionKey is the key of a session lane as users see it: without the prefix of the
+// lane's name, which they may give or not.
+func sessionKey(key string) string {
+	return dispatch.ShortKey(lanes.Session(key))[len("session:"):]
+}
+
 // maxWait bounds a wait, so that adding to it overflows nothing.
 const maxWait = 1000 * time.Hour
+
+// deliverTime is how long a message waits for room in the pipe, which holds
+// 64 KiB of what the handler has not read.
+const deliverTime = time.Second
 
 // waitTime is how long the answer to q may take.
 func waitTime(q Request) time.Duration {

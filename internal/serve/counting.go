@@ -42,12 +42,6 @@ type threadState struct {
 	same  bool // nothing was written since the look before
 }
 
-// seenInfo is what a look at a thread has found.
-type seenInfo struct {
-	info  engine.Info
-	stamp stamp // of the database before the look; zero: it tells nothing
-}
-
 // measure returns what is known of the threads. It waits for what can be counted until wait
 // has passed since it was called.
 func (c *counting) measure(all []*thread, wait time.Duration) []*threadState {

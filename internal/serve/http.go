@@ -6,80 +6,16 @@ import (
 	"errors"
 	"log"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
+	"net/url"
 	"strings"
 	"time"
 
+	"thread/internal/address"
 	"thread/internal/api"
-	"thread/internal/page"
-	"thread/internal/signed"
 )
-
-const (
-	maxConns         = 64               // connections at once except streams; more are told to come back
-	maxStreams       = 1024             // streams at once, so that they keep no other process out
-	maxHeaderBytes   = 8 << 10          // of a request
-	patience         = time.Second      // with a client that does not read, when there are too many
-	headerTime       = 5 * time.Second  // for the header of a request to come
-	idleTime         = 90 * time.Second // for the next request on the same connection
-	defaultWriteTime = 10 * time.Second // for any part of the answer to be taken
-	defaultBodyTime  = 10 * time.Second // for each 64 KiB of a request to come
-	healthTime       = 5 * time.Second  // for the server's locks to be had
-	shutdownTime     = time.Second      // for the last answers to be taken
-)
-
-// web is the HTTP server.
-type web struct {
-	s        *Server
-	listener *countedListener
-	server   *http.Server
-	clients  clients // none for a unix socket: its mode says who comes in
-	guesses  guesses
-	api      *api.API
-	streams  *page.Places
-	page     *page.Page // nil: no pages
-	ctx      context.Context
-	// ctx ends when the draining begins.
-}
-
-// listenWeb opens the listener of Options.Listen, which answers no process yet.
-func (s *Server) listenWeb(ctx context.Context) (*web, error) {
-	l, err := listen(s.opts.Listen, len(s.opts.Clients) > 0)
-	if err != nil {
-		return nil, err
-	}
-	most := s.descriptors.conns + s.descriptors.streams
-	w := &web{s: s, ctx: ctx,
-		streams: page.NewPlaces(s.descriptors.streams, max(s.descriptors.streams/2, 1))}
-	w.listener = newCountedListener(l, most, patience, w.trusted)
-	w.clients.set(s.opts.Clients)
-	w.api = api.New(apiHost{w}, s.opts.bodyTime, s.opts.Answers, signed.KeptKey(s.opts.Deliveries))
-	if s.opts.UI {
-		if w.page, err = page.New(uiHost{w}, page.Options{Base: s.opts.Base, Origin: s.opts.origin(), ReadOnly: s.opts.ReadOnly, LogIn: w.logIn, Known: w.known, Printed: w.printed, Secure: w.encrypted, Keeper: s.opts.Sessions, API: api.Description(), Audit: w.auditPage}); err != nil {
-			_ = l.Close()
-			return nil, err
-		}
-	}
-	w.server = &http.Server{
-		Handler:                      w.handler(),
-		ReadHeaderTimeout:            headerTime,
-		IdleTimeout:                  idleTime,
-		WriteTimeout:                 max(healthTime, infoTime) + s.opts.writeTime, // streams set their own
-		MaxHeaderBytes:               maxHeaderBytes,
-		ConnContext:                  withConn,
-		ConnState:                    w.listener.state,
-		ErrorLog:                     s.httpErrors(),
-		DisableGeneralOptionsHandler: true,
-		TLSConfig:                    s.opts.TLS,
-		Protocols:                    new(http.Protocols), // one request at a time on each connection that is counted
-	}
-	w.server.Protocols.SetHTTP1(true)
-	return w, nil
-}
 
 // serve answers until close.
 func (w *web) serve() {
@@ -98,70 +34,6 @@ func (w *web) close() {
 		_ = w.server.Close()
 	}
 	_ = w.listener.Close() // serve may not have begun
-}
-
-// handler returns what answers requests. A path is added to the ServeMux; what is
-// true of every request is checked around it.
-func (w *web) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", w.health)
-	mux.Handle("GET /metrics", w.s.metricsHandler(w.ctx))
-	mux.HandleFunc("GET /events", w.events)
-	mux.HandleFunc("GET /", func(rw http.ResponseWriter, _ *http.Request) {
-		refuse(rw, &httpError{http.StatusNotFound, "there are /healthz, /metrics, /events, /threads/NAME/events and what /openapi.json describes"})
-	})
-	sites := http.NewCrossOriginProtection()
-	if o := w.s.opts.origin(); o != "" {
-		_ = sites.AddTrustedOrigin(o) // ParseExternal has checked it
-	}
-	sites.SetDenyHandler(http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
-		w.refuse(rw, q, &httpError{http.StatusForbidden, "a page of another site must not ask that"})
-	}))
-	return below(w.s.opts.Base, w.checked(sites.Handler(http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
-		if _, ok := w.needs(q); ok {
-			w.api.ServeHTTP(rw, q)
-			return
-		}
-		mux.ServeHTTP(rw, q)
-	}))))
-}
-
-// checked refuses what no path is to see: connections beyond the bound, bodies where
-// none is taken, requests without the token, and those that a page of another site
-// makes by having another name lead here (DNS rebinding).
-func (w *web) checked(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
-		w.headers(rw, q)
-		from, pause := w.asker(q)
-		q = q.WithContext(context.WithValue(q.Context(), askerKey{}, from))
-		need, program := w.needs(q)
-		crowded := w.overFor(q, from)
-		if !program && !crowded && pause == 0 && w.serveUI(rw, q, from) {
-			return
-		}
-		if !program {
-			need = api.Read
-		}
-		if from == nil && !program && w.page != nil && q.Method == http.MethodGet && w.page.Known(q) {
-			from = everybody // of whom no more than reading is asked here
-		}
-		refused := w.refusal(q, from, need, pause, crowded)
-		if q.ContentLength != 0 && (refused != nil || !program) { // net/http would wait for the rest of it
-			rw.Header().Set("Connection", "close")
-			_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
-		}
-		if refused == nil {
-			next.ServeHTTP(rw, q)
-			return
-		}
-		switch refused.status {
-		case http.StatusUnauthorized:
-			rw.Header().Set("WWW-Authenticate", "Bearer")
-		case http.StatusTooManyRequests:
-			rw.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(pause.Seconds()))))
-		}
-		w.refuse(rw, q, refused)
-	})
 }
 
 // headers sets the headers of every answer.
@@ -207,6 +79,33 @@ func (w *web) refusal(q *http.Request, from *client, need api.Rights, pause time
 		return &httpError{http.StatusBadRequest, "a body is not taken"}
 	}
 	return nil
+}
+
+// inScope reports whether a request is about a thread and a consumer that the client is
+// for. What is about all threads is for none that is limited to some.
+func (w *web) inScope(q *http.Request, from *client) bool {
+	// Split as the paths are matched: %2F is a part of a name.
+	segments := strings.Split(strings.TrimPrefix(q.URL.EscapedPath(), "/"), "/")
+	for i := range segments {
+		segments[i], _ = url.PathUnescape(segments[i]) // the server has parsed it
+	}
+	if _, program := w.needs(q); !program || segments[0] != "threads" || len(segments) < 3 {
+		return q.URL.Path == api.DescriptionPath
+	}
+	consumer := ""
+	switch {
+	case segments[2] == "consumers" && len(segments) > 3:
+		consumer = segments[3]
+	case segments[2] == "outbox":
+		consumer = "outbox" // which hands its messages on
+	case segments[2] == "dead" && len(from.Consumers) > 0:
+		// A change names its consumers in the body, which is not read here.
+		if consumer = q.URL.Query().Get("consumer"); consumer == "" || q.Method != http.MethodGet {
+			return false
+		}
+	}
+	t, err := w.s.called(segments[1])
+	return err == nil && from.allows(t.dir, consumer)
 }
 
 // needs returns the rights that a request of a program needs; false for another one.
@@ -263,31 +162,41 @@ func refuse(rw http.ResponseWriter, err error) {
 	http.Error(rw, err.Error(), status)
 }
 
-// health tells whether this process is of use.
-func (w *web) health(rw http.ResponseWriter, _ *http.Request) {
-	if w.ctx.Err() != nil {
-		refuse(rw, errDraining)
-		return
-	}
-	alive := make(chan struct{})
-	go func() {
-		w.s.Alive()
-		close(alive)
-	}()
-	timer := time.NewTimer(healthTime)
-	defer timer.Stop()
-	select {
-	case <-alive:
-		rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = rw.Write([]byte("ok\n")) // who asked may be gone
-	case <-timer.C:
-		refuse(rw, &httpError{http.StatusServiceUnavailable, "stuck"})
-	}
-}
-
 // httpErrors returns a logger whose lines go to the server's log, each once, see
 // repeats.
 func (s *Server) httpErrors() *log.Logger { return log.New(errorLines{s}, "", 0) }
+
+// called returns the thread whose path, or the last element of it, is name.
+func (s *Server) called(name string) (*thread, *httpError) {
+	if t := s.thread(name); t != nil {
+		return t, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found *thread
+	for dir, t := range s.threads {
+		if address.Base(dir) != name {
+			continue
+		}
+		if found != nil {
+			return nil, &httpError{http.StatusNotFound, "there are several threads of that name: give the whole path"}
+		}
+		found = t
+	}
+	if found == nil {
+		return nil, &httpError{http.StatusNotFound, "that thread is not served here"}
+	}
+	return found, nil
+}
+
+// SetClients exchanges who may ask over HTTP, while the server runs. Browsers that logged
+// in with a token that is not there any more are logged out. It changes nothing where
+// no token was asked for.
+func (s *Server) SetClients(list []Client) {
+	if w := s.web; w != nil && len(list) > 0 && !w.clients.open() {
+		w.clients.set(list)
+	}
+}
 
 type errorLines struct{ s *Server }
 

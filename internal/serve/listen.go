@@ -214,3 +214,51 @@ func accept(l net.Listener, most int64, handle, refuse func(conn net.Conn, keep 
 		}()
 	}
 }
+
+// descriptors says what the file descriptors that this process may have are for:
+// who takes only its own share fails for no lack of them.
+type descriptors struct {
+	runs    int // handlers at once
+	retries int // whose right is held at once
+	threads int // kept open at once
+	conns   int // connections over HTTP that are not streams
+	streams int
+}
+
+const (
+	maxConns         = 64               // connections at once except streams; more are told to come back
+	maxStreams       = 1024             // streams at once, so that they keep no other process out
+	maxHeaderBytes   = 8 << 10          // of a request
+	patience         = time.Second      // with a client that does not read, when there are too many
+	headerTime       = 5 * time.Second  // for the header of a request to come
+	idleTime         = 90 * time.Second // for the next request on the same connection
+	defaultWriteTime = 10 * time.Second // for any part of the answer to be taken
+	defaultBodyTime  = 10 * time.Second // for each 64 KiB of a request to come
+	healthTime       = 5 * time.Second  // for the server's locks to be had
+	shutdownTime     = time.Second      // for the last answers to be taken
+)
+
+// share divides limit descriptors: half of them for handlers.
+func share(limit int) descriptors {
+	rest := max(limit-ownDescriptors, 0)
+	d := descriptors{
+		runs:    max(rest/2/runDescriptors, 1),
+		conns:   min(max(rest/16, 2), maxConns),
+		streams: min(max(rest/16, 2), maxStreams),
+	}
+	rest = max(rest-d.runs*runDescriptors-d.conns-d.streams, 0)
+	d.retries = rest / 3
+	d.threads = (rest - d.retries) / openDescriptors
+	return d
+}
+
+// maxPasses bounds over how many threads a pass is made at once: each costs memory, and
+// more do not make it faster.
+const maxPasses = 4
+
+// What one of each needs at most.
+const (
+	ownDescriptors  = 16 + 3*maxPasses // this process itself, and its passes
+	runDescriptors  = 16               // locks, pipes, logs; some of them only while the handler is started
+	openDescriptors = 3                // a lock and two sockets
+)

@@ -17,13 +17,6 @@ import (
 // maxScrapes bounds how many are answered at once: each looks at every thread.
 const maxScrapes = 4
 
-// stats are what has happened in the lanes since the process began.
-type stats struct {
-	runs        *prometheus.CounterVec
-	retries     *prometheus.CounterVec
-	ran, waited *prometheus.HistogramVec
-}
-
 func newStats() *stats {
 	lane := []string{"lane"}
 	durations := []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800} // seconds

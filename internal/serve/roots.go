@@ -12,31 +12,9 @@ import (
 	"thread/engine"
 	"thread/internal/address"
 	"thread/internal/dispatch"
+	"thread/internal/watch"
+	"thread/jsonlog"
 )
-
-// Runner runs the handlers of one thread. [dispatch.Server] is the one of a directory.
-type Runner interface {
-	// Due returns the consumers that are to run, see [dispatch.Server.Due].
-	Due(ctx context.Context) ([]engine.Due, error)
-	// Run runs a consumer once, see [dispatch.Server.Run].
-	Run(ctx context.Context, consumer string, onlyNew bool, hooks *dispatch.Hooks) (dispatch.Outcome, error)
-	// Resume runs the consumer of a retry, see [dispatch.Server.Resume].
-	Resume(ctx context.Context, retry *dispatch.Retry, hooks *dispatch.Hooks) (dispatch.Outcome, error)
-	// Pending reports whether the standby has something to run.
-	Pending(ctx context.Context) (bool, error)
-	// Close is called when no run begins any more. Those that are in progress continue.
-	Close()
-}
-
-// Remote is the Runner of a thread on a server.
-type Remote interface {
-	Runner
-	// Watch calls look whenever the thread may have changed, until Close, and answer for each
-	// request of another process.
-	Watch(look func(), answer func(ctx context.Context, request []byte) []byte)
-	// Finish is called after Close, when the last run has ended.
-	Finish()
-}
 
 // ThreadError says which thread cannot be served.
 type ThreadError struct {
@@ -48,6 +26,10 @@ func (e *ThreadError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *ThreadError) Unwrap() error { return e.Err }
+
+// streamReads is how many streams of a thread on a server read at once: half of the
+// connections of its store, so that a thousand streams keep no other request waiting.
+const streamReads = 4
 
 // openURL opens a thread on a server.
 func (t *thread) openURL() error {
@@ -141,6 +123,39 @@ func (s *Server) add(dir string, wait time.Duration) (*thread, error) {
 	return t, nil
 }
 
+func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
+	t := &thread{s: s, dir: dir, place: dir, consumers: map[string]*consumer{}, cleared: map[string]bool{}, gone: make(chan struct{})}
+	if address.IsURL(dir) {
+		return t, t.openURL()
+	}
+	var err error
+	if t.id, err = os.Stat(dir); err != nil {
+		return nil, err
+	}
+	e, err := engine.Open(dir, dispatch.OwnFile(dir), engine.WithOnRelease(func(string) { t.wake(wakeUp{set: true, push: true}) }))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	r, err := dispatch.NewServer(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	r.UseStandby(s.standby)
+	t.t, t.r, t.local = e, r, r
+	if !s.keepOpen() {
+		r.Close() // the consumers' locks are enough for handlers to run once
+		return t, nil
+	}
+	if err := t.listen(); err != nil {
+		s.giveBack()
+		r.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
 // serves reports whether the thread in dir is served, also by another path, or none
 // is to be added.
 func (s *Server) serves(dir string) bool {
@@ -212,4 +227,82 @@ func (s *Server) drop(t *thread) {
 	s.notices.remove(t.dir)
 	t.close()
 	s.log.Info("thread is gone", "thread", t.dir)
+}
+
+func newNotices(s *Server) *notices {
+	n := &notices{s: s, touched: map[string]bool{}}
+	var err error
+	if n.dirs, err = watch.NewDirs(); err != nil {
+		n.dirs = nil
+		n.warn(err)
+		return n
+	}
+	go n.loop()
+	return n
+}
+
+func (n *notices) loop() {
+	for {
+		at, err := n.dirs.Next()
+		switch {
+		case errors.Is(err, watch.ErrClosed):
+			return
+		case err != nil:
+			n.warn(err) // an overflow: the sweep finds what was lost
+		default:
+			n.take(at)
+		}
+	}
+}
+
+// take marks the directory that a notice is about. Only pushes write
+// events.jsonl; the database is written by pops too, and is watched in a thread
+// whose lines are off.
+func (n *notices) take(at watch.Notice) {
+	dir := at.Dir
+	switch {
+	case at.Name == "events.jsonl":
+	case at.Name == "events.db" && at.Created:
+	case (at.Name == "events.db" || at.Name == "events.journal") && jsonlog.Off(dir):
+	case at.Created && slices.Contains(n.s.opts.Roots, dir):
+		dir = filepath.Join(dir, at.Name)
+		n.add(dir) // to be told of its events.db; a file does no harm
+	default:
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.touched) == 0 {
+		time.AfterFunc(noticeDelay, n.flush)
+	}
+	n.touched[dir] = true
+}
+
+func (n *notices) flush() {
+	n.mu.Lock()
+	touched := n.touched
+	n.touched = map[string]bool{}
+	n.mu.Unlock()
+	for dir := range touched {
+		if n.s.thread(dir) == nil { // perhaps one that had another name before
+			n.s.dropGone()
+			break
+		}
+	}
+	for dir := range touched {
+		if t := n.s.thread(dir); t != nil {
+			t.wake(wakeNew)
+		} else {
+			n.s.addFound(dir)
+		}
+	}
+}
+
+// dropGone forgets the threads whose directories are gone.
+func (s *Server) dropGone() {
+	for _, t := range s.all() {
+		if _, err := t.stamp(); errors.Is(err, os.ErrNotExist) {
+			s.drop(t)
+		}
+	}
 }

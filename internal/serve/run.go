@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"thread/event"
@@ -23,46 +22,10 @@ const (
 	envMessages = dispatch.EnvMessages
 )
 
-// The words of the state file, which the handler writes. Anything else says neither.
-const (
-	wordStreaming  = "streaming"
-	wordCompacting = "compacting"
-)
-
 // maxStateBytes is how much of the state file is looked at.
 const maxStateBytes = 64
 
-// deliverTime is how long a message waits for room in the pipe, which holds
-// 64 KiB of what the handler has not read.
-const deliverTime = time.Second
-
 var errNotRead = errors.New("the handler does not read its messages")
-
-// run is one turn of a consumer: its handler, as far as it can be steered.
-type run struct {
-	t   *thread
-	dir string // of the two files
-
-	abort   chan struct{} // closed to end the handler
-	aborted sync.Once
-
-	mu  sync.Mutex // held while the handler starts
-	id  string     // "" until it has
-	pid int
-	at  time.Time // when it started
-
-	over     chan struct{} // closed when the handler has ended
-	overOnce sync.Once
-	disown   func() // gives back the run's place in the lanes
-
-	control *socket.Listener // of a run of a thread on a server; nil: none
-	turnsMu sync.Mutex
-	turns   *turns // of the latest connection, nil: none asked
-
-	pipe     sync.Mutex // held while a message waits for room
-	messages *os.File   // nil: cannot be steered
-	broken   bool       // half a message is in the pipe
-}
 
 func newRun(t *thread, consumer string) *run {
 	return &run{t: t, dir: dispatch.RunDir(t.place, consumer), abort: make(chan struct{}), over: make(chan struct{})}
@@ -80,17 +43,6 @@ func (r *run) setTurns(s *turns) {
 	if before != nil {
 		before.conn.Close()
 	}
-}
-
-// deliveries returns what the run has out, or waits for its turn.
-func (r *run) deliveries() []Run {
-	r.turnsMu.Lock()
-	s := r.turns
-	r.turnsMu.Unlock()
-	if s == nil {
-		return nil
-	}
-	return s.list()
 }
 
 // close ends the turns of the run.
@@ -170,14 +122,6 @@ func (r *run) begin(id string, start func() (pid int, err error)) error {
 	return nil
 }
 
-// started returns the run's id and the handler's process id, "" and 0 before it
-// has started. It waits for a start that is under way.
-func (r *run) started() (id string, pid int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.id, r.pid
-}
-
 // length is how long the handler has run, 0 when it could not be started.
 func (r *run) length() time.Duration {
 	r.mu.Lock()
@@ -203,20 +147,6 @@ func (r *run) end() {
 	}
 	os.RemoveAll(r.dir)
 }
-
-// handle is what the registry knows of the run.
-func (r *run) handle() *lane.Run {
-	return &lane.Run{
-		Deliver: r.deliver,
-		Abort:   func() { r.aborted.Do(func() { close(r.abort) }) },
-		// Who compacts has begun to answer; the reason for refusing is the narrower one.
-		Streaming:  func() bool { w := r.word(); return w == wordStreaming || w == wordCompacting },
-		Compacting: func() bool { return r.word() == wordCompacting },
-	}
-}
-
-// word returns what the handler says of itself.
-func (r *run) word() string { return wordIn(r.dir) }
 
 // wordIn returns what the state file in dir says.
 func wordIn(dir string) string {

@@ -2,64 +2,21 @@ package serve
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"net/url"
-	"os"
+	"math"
+	"net/http"
 	"runtime/debug"
-	"sync"
+	"strconv"
 	"time"
 
-	"thread/engine"
 	"thread/internal/api"
 	"thread/internal/dispatch"
-	"thread/internal/otlp"
+	"thread/internal/page"
 	"thread/internal/signed"
 	"thread/lane"
 )
-
-// Options are the settings of a Server.
-type Options struct {
-	Threads []string           // absolute paths of thread directories, and URLs of threads on servers
-	Roots   []string           // absolute paths of directories of thread directories
-	Limits  map[string]float64 // of the lanes, see lane.Queue.Configure
-	Log     *slog.Logger       // nil: nowhere
-	Sweep   time.Duration      // 0: DefaultSweep
-	Drain   time.Duration      // 0: DefaultDrain
-	Ready   func()             // called when every thread is being served, nil for none
-	Listen  string             // where HTTP is spoken: unix:PATH, ADDRESS:PORT, ADDRESS or :PORT; "" for nowhere
-	Clients []Client           // who may come there, by their tokens; none only for unix:PATH
-	TLS     *tls.Config        // how it is encrypted there, nil for not at all
-	// UI adds the pages of package page to what is answered there. Opened is then called
-	// with the address of one of them that logs a browser in, once; at a unix socket with its
-	// path alone.
-	UI       bool
-	ReadOnly bool          // nothing is changed over HTTP
-	Sessions signed.Keeper // of the pages; nil: all browsers are logged out when the process ends
-	Answers  api.Journal   // of requests with an Idempotency-Key; nil: a restart forgets them
-	// Deliveries keeps the key that signs deliveries; nil: a restart forgets them.
-	Deliveries signed.Keeper
-	NoTokens   bool // Clients were made up for this process: no process knows their tokens
-	// Proxies are whose X-Forwarded-For says who a client is.
-	Proxies []netip.Prefix
-	// External is where browsers reach the pages behind a proxy, nil for Listen; Base is the
-	// path of that, or "".
-	External *url.URL
-	Base     string
-	Opened   func(address string)
-	Work     Work // what is done about recorded runs
-	// Tracer exports traces, nil: none.
-	Tracer *otlp.Tracer
-	// Remote returns what runs the handlers of a thread on a server; nil: there are only directories.
-	Remote func(t *engine.Thread, log *slog.Logger) Remote
-
-	// Zero but in tests.
-	heartbeat, writeTime, bodyTime time.Duration
-	maxDescriptors                 int
-}
 
 const (
 	// DefaultSweep is how long a push can go unnoticed when both its ping and the
@@ -69,46 +26,10 @@ const (
 	DefaultDrain = 30 * time.Second
 )
 
-// Server serves threads. Make one with New.
-type Server struct {
-	opts    Options
-	log     *slog.Logger
-	queue   *lane.Queue
-	runs    *lane.Registry
-	standby *dispatch.Standby
-	notices *notices
-	changes changes
-
-	stats   *stats
-	repeats *repeats
-	workers []*workers // none before the threads are served
-	web     *web       // nil: no HTTP
-
-	descriptors descriptors
-
-	retains sync.Mutex    // held while old events are dropped: in one thread at a time
-	passes  chan struct{} // one token for each pass that may be under way
-	work    chan struct{} // for each handler that there are descriptors for
-	held    chan struct{} // and for each retry
-
-	waiting context.Context // of what waits in lanes
-	refuse  context.CancelFunc
-	stop    chan struct{} // closed when the drain time has ended: running handlers are ended
-
-	mu      sync.Mutex
-	threads map[string]*thread // by directory
-	kept    int                // how many of these are kept open
-	ending  bool
-}
-
 // takeoverTime is how long another server of a thread may take to end. Below a root
 // no caller waits for it: there may be a thousand of its threads, and the sweep tries
 // again.
 const takeoverTime = 2 * time.Second
-
-// maxPasses bounds over how many threads a pass is made at once: each costs memory, and
-// more do not make it faster.
-const maxPasses = 4
 
 // New returns a server that has not begun. It returns an error for limits of
 // session lanes.
@@ -222,6 +143,127 @@ func (s *Server) Run(ctx context.Context) (left int, err error) {
 	}
 }
 
+// listenWeb opens the listener of Options.Listen, which answers no process yet.
+func (s *Server) listenWeb(ctx context.Context) (*web, error) {
+	l, err := listen(s.opts.Listen, len(s.opts.Clients) > 0)
+	if err != nil {
+		return nil, err
+	}
+	most := s.descriptors.conns + s.descriptors.streams
+	w := &web{s: s, ctx: ctx,
+		streams: page.NewPlaces(s.descriptors.streams, max(s.descriptors.streams/2, 1))}
+	w.listener = newCountedListener(l, most, patience, w.trusted)
+	w.clients.set(s.opts.Clients)
+	w.api = api.New(apiHost{w}, s.opts.bodyTime, s.opts.Answers, signed.KeptKey(s.opts.Deliveries))
+	if s.opts.UI {
+		if w.page, err = page.New(uiHost{w}, page.Options{Base: s.opts.Base, Origin: s.opts.origin(), ReadOnly: s.opts.ReadOnly, LogIn: w.logIn, Known: w.known, Printed: w.printed, Secure: w.encrypted, Keeper: s.opts.Sessions, API: api.Description(), Audit: w.auditPage}); err != nil {
+			_ = l.Close()
+			return nil, err
+		}
+	}
+	w.server = &http.Server{
+		Handler:                      w.handler(),
+		ReadHeaderTimeout:            headerTime,
+		IdleTimeout:                  idleTime,
+		WriteTimeout:                 max(healthTime, infoTime) + s.opts.writeTime, // streams set their own
+		MaxHeaderBytes:               maxHeaderBytes,
+		ConnContext:                  withConn,
+		ConnState:                    w.listener.state,
+		ErrorLog:                     s.httpErrors(),
+		DisableGeneralOptionsHandler: true,
+		TLSConfig:                    s.opts.TLS,
+		Protocols:                    new(http.Protocols), // one request at a time on each connection that is counted
+	}
+	w.server.Protocols.SetHTTP1(true)
+	return w, nil
+}
+
+// handler returns what answers requests. A path is added to the ServeMux; what is
+// true of every request is checked around it.
+func (w *web) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", w.health)
+	mux.Handle("GET /metrics", w.s.metricsHandler(w.ctx))
+	mux.HandleFunc("GET /events", w.events)
+	mux.HandleFunc("GET /", func(rw http.ResponseWriter, _ *http.Request) {
+		refuse(rw, &httpError{http.StatusNotFound, "there are /healthz, /metrics, /events, /threads/NAME/events and what /openapi.json describes"})
+	})
+	sites := http.NewCrossOriginProtection()
+	if o := w.s.opts.origin(); o != "" {
+		_ = sites.AddTrustedOrigin(o) // ParseExternal has checked it
+	}
+	sites.SetDenyHandler(http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
+		w.refuse(rw, q, &httpError{http.StatusForbidden, "a page of another site must not ask that"})
+	}))
+	return below(w.s.opts.Base, w.checked(sites.Handler(http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
+		if _, ok := w.needs(q); ok {
+			w.api.ServeHTTP(rw, q)
+			return
+		}
+		mux.ServeHTTP(rw, q)
+	}))))
+}
+
+// health tells whether this process is of use.
+func (w *web) health(rw http.ResponseWriter, _ *http.Request) {
+	if w.ctx.Err() != nil {
+		refuse(rw, errDraining)
+		return
+	}
+	alive := make(chan struct{})
+	go func() {
+		w.s.Alive()
+		close(alive)
+	}()
+	timer := time.NewTimer(healthTime)
+	defer timer.Stop()
+	select {
+	case <-alive:
+		rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = rw.Write([]byte("ok\n")) // who asked may be gone
+	case <-timer.C:
+		refuse(rw, &httpError{http.StatusServiceUnavailable, "stuck"})
+	}
+}
+
+// checked refuses what no path is to see: connections beyond the bound, bodies where
+// none is taken, requests without the token, and those that a page of another site
+// makes by having another name lead here (DNS rebinding).
+func (w *web) checked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {
+		w.headers(rw, q)
+		from, pause := w.asker(q)
+		q = q.WithContext(context.WithValue(q.Context(), askerKey{}, from))
+		need, program := w.needs(q)
+		crowded := w.overFor(q, from)
+		if !program && !crowded && pause == 0 && w.serveUI(rw, q, from) {
+			return
+		}
+		if !program {
+			need = api.Read
+		}
+		if from == nil && !program && w.page != nil && q.Method == http.MethodGet && w.page.Known(q) {
+			from = everybody // of whom no more than reading is asked here
+		}
+		refused := w.refusal(q, from, need, pause, crowded)
+		if q.ContentLength != 0 && (refused != nil || !program) { // net/http would wait for the rest of it
+			rw.Header().Set("Connection", "close")
+			_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
+		}
+		if refused == nil {
+			next.ServeHTTP(rw, q)
+			return
+		}
+		switch refused.status {
+		case http.StatusUnauthorized:
+			rw.Header().Set("WWW-Authenticate", "Bearer")
+		case http.StatusTooManyRequests:
+			rw.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(pause.Seconds()))))
+		}
+		w.refuse(rw, q, refused)
+	})
+}
+
 func (s *Server) stopStandby() {
 	if s.standby != nil {
 		s.standby.Stop()
@@ -244,10 +286,6 @@ func (s *Server) ends() bool {
 	defer s.mu.Unlock()
 	return s.ending
 }
-
-// stopTime bounds the wait for handlers that are being ended, beyond the time that
-// each of them has before it is killed.
-const stopTime = 10 * time.Second
 
 // drain ends the work. What waits in the lanes is in the databases too, so it is
 // let go; the standby finds it there.
@@ -331,33 +369,6 @@ func (s *Server) sweep() {
 		}
 	}
 	s.repeats.sum(repeatTime)
-}
-
-// dropGone forgets the threads whose directories are gone.
-func (s *Server) dropGone() {
-	for _, t := range s.all() {
-		if _, err := t.stamp(); errors.Is(err, os.ErrNotExist) {
-			s.drop(t)
-		}
-	}
-}
-
-// keepOpen takes the descriptors of one more thread that is kept open, and reports
-// whether there are any.
-func (s *Server) keepOpen() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.kept >= s.descriptors.threads {
-		return false
-	}
-	s.kept++
-	return true
-}
-
-func (s *Server) giveBack() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kept--
 }
 
 // Alive returns when the server's locks could be taken, which a deadlock would

@@ -13,6 +13,8 @@ import (
 
 	"thread/engine"
 	"thread/event"
+	"thread/history"
+	"thread/internal/dispatch"
 	"thread/internal/page"
 	"thread/internal/similar"
 )
@@ -121,6 +123,47 @@ func (w *web) newFollower(q *http.Request, t *thread) (*follower, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// ofSession makes f a stream of the history of its thread (H-11), which need not be served
+// itself.
+func (f *follower) ofSession(ctx context.Context) error {
+	h, err := history.Open(ctx, f.t.dir, history.LeaveRuns(), history.WithEngine(dispatch.OwnFile(f.t.dir)))
+	if err != nil {
+		return &httpError{http.StatusServiceUnavailable, err.Error()}
+	}
+	t, err := h.Thread()
+	if err != nil || t == nil {
+		_ = h.Close() // nothing was written
+		return &httpError{http.StatusNotFound, "that thread has no history yet"}
+	}
+	w, err := t.Watch()
+	if err != nil {
+		_ = h.Close() // nothing was written
+		return &httpError{http.StatusServiceUnavailable, err.Error()}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	changes, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if w.Wait(ctx, time.Now().Add(f.t.s.opts.heartbeat)) != nil {
+				sleep(ctx, f.t.s.opts.heartbeat) // without notices, by the clock
+			}
+			select {
+			case changes <- struct{}{}:
+			default: // the stream has not looked since
+			}
+		}
+	}()
+	f.read, f.changed = t, func() <-chan struct{} { return changes }
+	f.close = func() {
+		cancel()
+		<-ended
+		w.Close()
+		_ = h.Close() // nothing was written
+	}
+	return nil
 }
 
 // named returns the thread of that directory, or the only one.
@@ -248,10 +291,6 @@ func (f *follower) advance(ctx context.Context) error {
 	}
 	return f.flush()
 }
-
-// streamReads is how many streams of a thread on a server read at once: half of the
-// connections of its store, so that a thousand streams keep no other request waiting.
-const streamReads = 4
 
 // hold takes a place among the streams that read. A directory needs none.
 func (f *follower) hold() {

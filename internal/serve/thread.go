@@ -6,60 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"thread/engine"
-	"thread/internal/address"
 	"thread/internal/dispatch"
 	"thread/internal/socket"
 	"thread/internal/watch"
 )
-
-// thread is a thread that is served.
-type thread struct {
-	s      *Server
-	dir    string      // its address: the directory or the URL
-	place  string      // of run/ on this host: dir, but of a URL
-	id     os.FileInfo // of the directory, which may have other paths; nil for a URL
-	t      *engine.Thread
-	r      Runner
-	local  *dispatch.Server // r of a directory, nil for a URL
-	remote Remote           // r of a URL, nil for a directory
-
-	mu          sync.Mutex
-	pings       *dispatch.Pings // both nil: not kept open, the sweep and file notices are all that wakes it
-	control     *socket.Listener
-	consumers   map[string]*consumer // those that are queued, running or waiting
-	cleared     map[string]bool      // consumers that a clear took out of their lanes, until the next push
-	pending     wakeUp               // not answered by a pass yet
-	reconciling bool
-	closed      bool
-	seen        stamp       // of the database before the last pass
-	alarm       *time.Timer // for what is scheduled next
-	alarmAt     time.Time   // zero: nothing is
-
-	wakes     atomic.Int64 // how often a pass was asked for
-	retaining atomic.Bool  // a look at the limits is under way
-	retainAt  atomic.Int64 // when the sweep has one made again, seconds since 1970
-
-	pushes  atomic.Uint64 // that told this process
-	counted atomic.Pointer[map[string]engine.Backlog]
-	// lookedAt is what the last scrape has read.
-	lookedAt atomic.Pointer[seenInfo]
-
-	historyHeld atomic.Bool   // see history.LimitsHeld
-	reads       chan struct{} // places for reads of streams; nil for a directory
-	news        chan struct{} // closed at the next wake-up, nil when no caller waits for it
-	gone        chan struct{} // closed with closed
-}
-
-// stamp tells whether a file was written.
-type stamp struct {
-	modified time.Time
-	size     int64
-}
 
 // retryPause is the pause before another try to release what is scheduled.
 const retryPause = time.Second
@@ -69,39 +22,6 @@ var errGone = errors.New("the thread directory is gone")
 // mtimeGranularity is how old a modification has to be before its time tells it from a
 // later one: file systems count in ticks, the coarsest in 2 s.
 const mtimeGranularity = 2 * time.Second
-
-func (s *Server) open(dir string, wait time.Duration) (*thread, error) {
-	t := &thread{s: s, dir: dir, place: dir, consumers: map[string]*consumer{}, cleared: map[string]bool{}, gone: make(chan struct{})}
-	if address.IsURL(dir) {
-		return t, t.openURL()
-	}
-	var err error
-	if t.id, err = os.Stat(dir); err != nil {
-		return nil, err
-	}
-	e, err := engine.Open(dir, dispatch.OwnFile(dir), engine.WithOnRelease(func(string) { t.wake(wakeUp{set: true, push: true}) }))
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	r, err := dispatch.NewServer(ctx, e)
-	if err != nil {
-		return nil, err
-	}
-	r.UseStandby(s.standby)
-	t.t, t.r, t.local = e, r, r
-	if !s.keepOpen() {
-		r.Close() // the consumers' locks are enough for handlers to run once
-		return t, nil
-	}
-	if err := t.listen(); err != nil {
-		s.giveBack()
-		r.Close()
-		return nil, err
-	}
-	return t, nil
-}
 
 // listen makes the two sockets. No other process has t yet, or t.mu is held.
 func (t *thread) listen() error {

@@ -7,55 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"thread/internal/dispatch"
 	"thread/internal/lanes"
 	"thread/lane"
 )
-
-// turns are what a running handler asks for that has deliveries out side by side: each
-// delivery is a task in the session lane of its key, inside the lane of its consumer.
-// From the first time it asks, the handler itself is in no lane: were it, its own
-// deliveries would wait for it.
-//
-// What waits is given up when the connection ends. What has its turn keeps it until the
-// run has ended, as a handler that was killed may have left its commands at work.
-type turns struct {
-	t    *thread
-	run  *run
-	name string // of the consumer
-	lane string
-	warn *time.Duration
-
-	conn net.Conn
-	out  sync.Mutex      // held while a line is written
-	open context.Context // ends with the connection, and when the server ends
-
-	mu         sync.Mutex
-	deliveries map[int64]*delivery
-}
-
-// delivery is one that waits for its turn, or has it. All fields but state and since
-// are constant.
-type delivery struct {
-	of      *turns
-	number  int64
-	event   int64   // the first one
-	key     *string // as lanes show it; nil: in no session lane
-	dir     string  // of the files by which it can be steered
-	asked   time.Time
-	refuse  context.CancelFunc
-	over    chan struct{} // closed when the delivery has ended
-	failure string        // set before
-
-	pipe   sync.Mutex // held while a message waits for room
-	broken bool       // half a message is in the pipe
-
-	state string // guarded by of.mu, as since is
-	since time.Time
-}
 
 // maxDeliveries bounds how many deliveries a handler may ask for at once: more than one
 // consume has out.
@@ -98,6 +55,13 @@ var (
 	errNotRun   = errors.New("the server runs no such handler")
 	errTooMany  = errors.New("too many deliveries")
 	errRepeated = errors.New("this number is taken")
+)
+
+// The states of a consumer, as users see them.
+const (
+	stateQueued  = "queued"
+	stateRunning = "running"
+	stateWaiting = "waiting" // for a retry
 )
 
 // newTurns returns the turns of the consumer's run, which has to be the one that asks: a
@@ -256,12 +220,6 @@ func (s *turns) list() []Run {
 		}
 	}
 	return list
-}
-
-// sessionKey is the key of a session lane as users see it: without the prefix of the
-// lane's name, which they may give or not.
-func sessionKey(key string) string {
-	return dispatch.ShortKey(lanes.Session(key))[len("session:"):]
 }
 
 // keyLane returns the session lane of a key, which the consumers of the thread share and

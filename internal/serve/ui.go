@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -148,12 +147,6 @@ func (w *web) printed() string {
 		_, _ = sum.Write(c.sum[:])
 	}
 	return hex.EncodeToString(sum.Sum(nil))
-}
-
-// encrypted reports whether a trusted proxy says that its client came by TLS.
-func (w *web) encrypted(q *http.Request) bool {
-	from, _ := netip.ParseAddrPort(q.RemoteAddr)
-	return w.trusted(from.Addr().Unmap()) && q.Header.Get("X-Forwarded-Proto") == "https"
 }
 
 // auditPage logs an action of the pages.

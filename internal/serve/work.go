@@ -14,25 +14,6 @@ import (
 	"thread/jsonlog"
 )
 
-// Work says what the server does about recorded runs (docs/reference/history.md): it recovers
-// those whose workers are gone, in any case, and with a Command it executes those that
-// are queued.
-type Work struct {
-	// Command is run by sh -c for each queued run, as thread run work does; "" for none.
-	Command string `json:"command"`
-	// Parallel is how many it runs at once for each thread; 0 for 1.
-	Parallel int `json:"parallel"`
-	// Timeout ends a command, "10m"; "" for never.
-	Timeout string `json:"timeout"`
-	// Strategy and MaxAttempts are the attempts of history.RecoverOptions.
-	Strategy    history.Strategy `json:"strategy"`
-	MaxAttempts int              `json:"max_attempts"`
-
-	// Zero but in tests.
-	every time.Duration
-	start func(dir string) (worker, error)
-}
-
 // maxParallel bounds Work.Parallel.
 const maxParallel = 1000
 
@@ -59,48 +40,6 @@ func (w *Work) check() error {
 // recoverEvery is how often runs are looked at whose workers may be gone, and how often
 // a ready run that no worker could take is tried again.
 const recoverEvery = 3 * history.DefaultBeat
-
-// worker is a process that takes one run and ends.
-type worker interface {
-	Wait() error
-	End() // asks it to end
-}
-
-// workers sees to the recorded runs of all threads in directories, in one goroutine, or to those
-// of one thread on a server.
-type workers struct {
-	s    *Server
-	work Work
-	only string      // the URL of the thread; "": those in directories
-	dirs *watch.Dirs // of the histories; nil: every look is by the clock
-
-	noticed chan string // directories of threads
-	ended   chan *shift
-	stop    chan struct{} // closed: no worker is started any more
-	done    chan int      // how many workers were left
-
-	threads map[string]*worked
-	running map[*shift]bool
-}
-
-// worked is a thread that has a history.
-type worked struct {
-	stamp     stamp // of the history's database at the last look
-	head      int64 // at the last look
-	idle      bool  // nothing was to be done then
-	tried     time.Time
-	running   int
-	recovered time.Time // zero: not since the server knows of it
-	active    bool      // there were active runs at the last look
-}
-
-// shift is one worker at work.
-type shift struct {
-	worker
-	dir  string
-	head int64 // of the history when it began
-	err  error
-}
 
 // startWorkers begins with a look at every thread.
 func startWorkers(s *Server, only string) *workers {
@@ -330,6 +269,10 @@ func (s *Server) startAllWorkers() {
 		}
 	}
 }
+
+// stopTime bounds the wait for handlers that are being ended, beyond the time that
+// each of them has before it is killed.
+const stopTime = 10 * time.Second
 
 // end waits for the workers, no longer than handlers may continue.
 func (w *workers) end() {

@@ -128,9 +128,6 @@ func (c *copying) slice(fn func() error) error {
 // errLongTail says that there is too much left to hold everybody up.
 var errLongTail = errors.New("much was pushed meanwhile")
 
-// syncCopy is exchanged by tests.
-var syncCopy = (*bbolt.DB).Sync
-
 // finish copies what is left under the exclusive lock, and gives the copy its name.
 // Unless it is the last try, it returns errLongTail when much is left.
 func (c *copying) finish(r *store.Compaction, last bool) error {

@@ -163,6 +163,9 @@ func (c *copying) merge(path [][]byte, from *index.Bucket, start []byte, slice b
 	}
 }
 
+// syncCopy is exchanged by tests.
+var syncCopy = (*bbolt.DB).Sync
+
 // next commits the present transaction and begins another, so that a large
 // database needs little memory.
 func (c *copying) next() (err error) {

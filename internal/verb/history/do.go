@@ -16,9 +16,6 @@ import (
 	"thread/internal/command"
 )
 
-// unknownCode is the exit code of a step of which it is unknown whether it has happened.
-const unknownCode = 76
-
 // stepFlags name the run of a step.
 type stepFlags struct {
 	cli.ThreadFlags

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"thread/engine"
 	"thread/event"
 	"thread/history"
 	"thread/internal/cli"
@@ -201,6 +202,15 @@ func (j *job) asJob(ctx context.Context, r *history.Run, row *history.RunRow, sp
 	}
 	spec.Stdin = bytes.NewReader(append(bytes.Clone(input), '\n'))
 	return nil
+}
+
+func retryBusy[T any](call func() (T, error)) (v T, err error) {
+	for range busyTries {
+		if v, err = call(); !errors.Is(err, engine.ErrBusy) {
+			break
+		}
+	}
+	return v, err
 }
 
 // keeper keeps the end of what it passes on.

@@ -9,6 +9,15 @@ import (
 // with it is tried again later, and nothing is counted.
 const laterCode = 75
 
+// unknownCode is the exit code of a step of which it is unknown whether it has happened.
+const unknownCode = 76
+
+// cancelledCode is the exit code that says that a run is to be cancelled.
+const cancelledCode = 3
+
+// waitingCode is the exit code of a command whose run waits.
+const waitingCode = 77
+
 // errorWords are the lines of the table of error words for recorded runs.
 func errorWords(a *cli.App) []cli.Rule {
 	in := " --thread " + cli.ShellWord(a.Dir)

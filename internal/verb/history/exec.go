@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"thread/engine"
 	"thread/history"
 	"thread/internal/cli"
 	"thread/internal/command"
@@ -345,15 +344,6 @@ func (j *job) output(code int) (json.RawMessage, error) {
 // busyTries is how often a call is repeated when the history is busy, each time after the
 // engine's own wait of some seconds.
 const busyTries = 15
-
-func retryBusy[T any](call func() (T, error)) (v T, err error) {
-	for range busyTries {
-		if v, err = call(); !errors.Is(err, engine.ErrBusy) {
-			break
-		}
-	}
-	return v, err
-}
 
 // marshal is json.Marshal that leaves < and & as they are.
 func marshal(v any) (json.RawMessage, error) {

@@ -40,9 +40,6 @@ its worker then ends it with thread run end --status cancelled.`,
 	Errors:   errorWords, Grammar: func() cli.Command { return new(runBeatCmd) },
 }
 
-// cancelledCode is the exit code that says that a run is to be cancelled.
-const cancelledCode = 3
-
 func (c *runBeatCmd) Run(ctx context.Context, a *cli.App) error {
 	return c.steer(ctx, a, c.JSON, true, func(r *history.Run) error { return r.BeatOnce(ctx) })
 }

@@ -12,9 +12,6 @@ import (
 	"thread/internal/cli"
 )
 
-// waitingCode is the exit code of a command whose run waits.
-const waitingCode = 77
-
 type runWaitCmd struct {
 	stepFlags
 	For     cli.Text `required:"" placeholder:"WHAT" help:"approval, event, run or time."`
