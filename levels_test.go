@@ -1,0 +1,221 @@
+package thread_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A file of a package uses what files below it define (docs/ARCHITECTURE.md).
+const (
+	mostLevels = 10 // from the lowest file to the highest
+	mostClimbs = 5  // arrows from a file to one above it
+)
+
+// uncut has what package history has until it is cut. These numbers get smaller, never larger.
+var uncut = map[string][2]int{"thread/history": {20, 68}}
+
+// listed is a package as go list -json prints it.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+	DepOnly                 bool
+}
+
+// TestLevels puts the files of each package in the order in which the fewest arrows climb:
+// an arrow is a use of a type, a field, a function, a method, a variable or a constant that
+// another file defines.
+func TestLevels(t *testing.T) {
+	modules := []string{".", "bridge", "net"}
+	if testing.Short() {
+		modules = modules[:1] // the others take long to compile
+	}
+	for _, module := range modules {
+		exports, packages := map[string]string{}, []listed{}
+		for _, p := range list(t, module) {
+			exports[p.ImportPath] = p.Export
+			if !p.DepOnly && len(p.GoFiles) > 1 && !strings.Contains(p.ImportPath, "/tools/") {
+				packages = append(packages, p)
+			}
+		}
+		fset := token.NewFileSet()
+		imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+		for _, p := range packages {
+			a, err := arrowsOf(fset, imports, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limits, isUncut := uncut[short(t, p.ImportPath)]
+			if !isUncut {
+				limits = [2]int{mostLevels, mostClimbs}
+			}
+			levels, climbs := a.best(limits)
+			t.Logf("%-34s %2d files, %2d levels, %d climbing arrows", p.ImportPath, len(a.files), levels, len(climbs))
+			if levels > limits[0] || len(climbs) > limits[1] {
+				t.Errorf("%s has %d levels of files (limit %d) and %d arrows that climb (limit %d). Move what is used into a file below, or what uses it into one above:\n%s",
+					p.ImportPath, levels, limits[0], len(climbs), limits[1], strings.Join(climbs, "\n"))
+			}
+		}
+	}
+}
+
+func list(t *testing.T, dir string) (all []listed) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", "./...")
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p listed
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// arrows are the uses between the files of a package.
+type arrows struct {
+	files []string
+	uses  [][]map[string]bool // [from][to]: what is used
+}
+
+func arrowsOf(fset *token.FileSet, imports types.Importer, p listed) (*arrows, error) {
+	a := &arrows{files: p.GoFiles, uses: make([][]map[string]bool, len(p.GoFiles))}
+	var trees []*ast.File
+	number := map[string]int{}
+	for i, name := range p.GoFiles {
+		tree, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		trees, number[filepath.Join(p.Dir, name)] = append(trees, tree), i
+		a.uses[i] = make([]map[string]bool, len(p.GoFiles))
+	}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	pkg, err := (&types.Config{Importer: imports, Sizes: types.SizesFor("gc", "amd64")}).Check(p.ImportPath, fset, trees, info)
+	if err != nil {
+		return nil, err
+	}
+	for id, o := range info.Uses {
+		switch v := o.(type) {
+		case *types.Func:
+			o = v.Origin()
+		case *types.Var:
+			o = v.Origin()
+		}
+		if o.Pkg() != pkg || o.Parent() != nil && o.Parent() != pkg.Scope() { // a method or a field has no parent
+			continue
+		}
+		from, to := number[fset.Position(id.Pos()).Filename], number[fset.Position(o.Pos()).Filename]
+		if _, isImport := o.(*types.PkgName); isImport || from == to {
+			continue
+		}
+		if a.uses[from][to] == nil {
+			a.uses[from][to] = map[string]bool{}
+		}
+		a.uses[from][to][o.Name()] = true
+	}
+	return a, nil
+}
+
+// best returns how many levels the order of files has in which the fewest arrows climb, and
+// what these arrows are: of those that are found from 3,000 starts, or the first one within
+// the limits.
+func (a *arrows) best(limits [2]int) (levels int, climbs []string) {
+	random := rand.New(rand.NewPCG(1, 2))
+	order := make([]int, len(a.files))
+	for i := range order {
+		order[i] = i
+	}
+	fewest := math.MaxInt
+	for range 3000 {
+		a.improve(order)
+		n, found := a.levels(order), a.climbs(order)
+		if over := max(0, n-limits[0]) + max(0, len(found)-limits[1]); over < fewest {
+			fewest, levels, climbs = over, n, found
+		}
+		if fewest == 0 {
+			break
+		}
+		random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	}
+	return levels, climbs
+}
+
+func (a *arrows) arrow(from, to int) int {
+	return min(len(a.uses[from][to]), 1)
+}
+
+// improve moves one file at a time to where fewer arrows climb, until none can. The order is
+// from the lowest file on.
+func (a *arrows) improve(order []int) {
+	for moved := true; moved; {
+		moved = false
+		for i, file := range order {
+			best, to := 0, i
+			for _, step := range []int{-1, 1} {
+				less := 0
+				for j := i + step; j >= 0 && j < len(order); j += step {
+					if less += step * (a.arrow(order[j], file) - a.arrow(file, order[j])); less < best {
+						best, to = less, j
+					}
+				}
+			}
+			if to != i {
+				rest := slices.Delete(slices.Clone(order), i, i+1)
+				copy(order, slices.Insert(rest, to, file))
+				moved = true
+			}
+		}
+	}
+}
+
+func (a *arrows) levels(order []int) (most int) {
+	level := make([]int, len(order))
+	for i, file := range order {
+		for _, below := range order[:i] {
+			if a.arrow(file, below) == 1 {
+				level[file] = max(level[file], level[below]+1)
+			}
+		}
+		most = max(most, level[file]+1)
+	}
+	return most
+}
+
+func (a *arrows) climbs(order []int) (list []string) {
+	for i, file := range order {
+		for _, above := range order[i+1:] {
+			if used := a.uses[file][above]; used != nil {
+				list = append(list, fmt.Sprintf("%s uses, of %s above it: %s", a.files[file], a.files[above], strings.Join(sorted(used), ", ")))
+			}
+		}
+	}
+	return list
+}
+
+func sorted(set map[string]bool) (list []string) {
+	for name := range set {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
