@@ -212,13 +212,15 @@ func writeMemory(tid int, addr uint64, p []byte) {
 }
 
 // fixRandom makes the bytes the same in each run that the kernel has put on the stack for seeds.
-// Each program has others: the names of its files are made of them.
-func fixRandom(tid int, program string) {
+// Each program of each seed has others: ids of runs and names of files are made of them. A run with
+// the id of one in a schedule on another CPU would be ended as what is left of that one.
+func (s *schedule) fixRandom(tid int, program string) {
 	const atRandom = 25
+	random := s.draw("random " + program)
 	aux, _ := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/auxv")
 	for ; len(aux) >= 16; aux = aux[16:] {
 		if binary.NativeEndian.Uint64(aux) == atRandom {
-			writeMemory(tid, binary.NativeEndian.Uint64(aux[8:]), fmt.Appendf(nil, "%-16.16s", program))
+			writeMemory(tid, binary.NativeEndian.Uint64(aux[8:]), binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, random.Uint64()), random.Uint64()))
 		}
 	}
 }

@@ -236,7 +236,7 @@ func (s *schedule) take(wait time.Duration) bool {
 		if p.name == "" {
 			s.nameOf(p)
 		}
-		fixRandom(tid, p.name)
+		s.fixRandom(tid, p.name)
 		s.askKernel(tid)
 		own = false
 	case "gettime":
