@@ -26,9 +26,6 @@ const (
 	mostClimbs = 5  // arrows from a file to one above it
 )
 
-// uncut has what package history has until it is cut. These numbers get smaller, never larger.
-var uncut = map[string][2]int{"thread/history": {20, 68}}
-
 // listed is a package as go list -json prints it.
 type listed struct {
 	ImportPath, Dir, Export string
@@ -59,15 +56,11 @@ func TestLevels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			limits, isUncut := uncut[short(t, p.ImportPath)]
-			if !isUncut {
-				limits = [2]int{mostLevels, mostClimbs}
-			}
-			levels, climbs := a.best(limits)
+			levels, climbs := a.best()
 			t.Logf("%-34s %2d files, %2d levels, %d climbing arrows", p.ImportPath, len(a.files), levels, len(climbs))
-			if levels > limits[0] || len(climbs) > limits[1] {
+			if levels > mostLevels || len(climbs) > mostClimbs {
 				t.Errorf("%s has %d levels of files (limit %d) and %d arrows that climb (limit %d). Move what is used into a file below, or what uses it into one above:\n%s",
-					p.ImportPath, levels, limits[0], len(climbs), limits[1], strings.Join(climbs, "\n"))
+					p.ImportPath, levels, mostLevels, len(climbs), mostClimbs, strings.Join(climbs, "\n"))
 			}
 		}
 	}
@@ -139,7 +132,7 @@ func arrowsOf(fset *token.FileSet, imports types.Importer, p listed) (*arrows, e
 // best returns how many levels the order of files has in which the fewest arrows climb, and
 // what these arrows are: of those that are found from 3,000 starts, or the first one within
 // the limits.
-func (a *arrows) best(limits [2]int) (levels int, climbs []string) {
+func (a *arrows) best() (levels int, climbs []string) {
 	random := rand.New(rand.NewPCG(1, 2))
 	order := make([]int, len(a.files))
 	for i := range order {
@@ -149,7 +142,7 @@ func (a *arrows) best(limits [2]int) (levels int, climbs []string) {
 	for range 3000 {
 		a.improve(order)
 		n, found := a.levels(order), a.climbs(order)
-		if over := max(0, n-limits[0]) + max(0, len(found)-limits[1]); over < fewest {
+		if over := max(0, n-mostLevels) + max(0, len(found)-mostClimbs); over < fewest {
 			fewest, levels, climbs = over, n, found
 		}
 		if fewest == 0 {

@@ -24,25 +24,6 @@ var Questions = []Question{
 	{"mirror", "how far the history is, and each mirror of its workspaces, which has its file, status and error"},
 }
 
-// Record is one answer: a line of structured log. Text that is empty is null.
-type Record struct {
-	At                                 time.Time
-	Thread                             string // the directory; of the caller, "" from Audit
-	Event                              string // the question, or the entity and op of a history event
-	SubjectRef, WorkspaceID, SessionID string
-	RunID, ParentRunID                 string
-	TriggerType, TriggerRef            string
-	AgentName, EffectiveAgentName      string
-	SwitchCount                        int64 `column:",opt"`
-	ToolCallID, SourceType, ToolName   string
-	ActionName, HookName, EventName    string
-	HistoryEventID                     int64 `column:",opt"`
-	Status, ErrorCode, ErrorMessage    string
-	DurationMS                         int64 `column:",opt"`
-	RequestID, Traceparent             string
-	Patch                              json.RawMessage
-}
-
 // AppendJSON appends the record as a JSON object.
 func (r *Record) AppendJSON(b []byte) []byte {
 	c := columns{b: append(b, '{'), nulls: true}
@@ -91,15 +72,6 @@ func (h *History) Audit(ctx context.Context, question string, since time.Time) i
 	}
 }
 
-// record is what every answer about a run says.
-func (h *History) record(question string, r *RunRow) Record {
-	trace, request := TraceOf(r)
-	return Record{At: r.CreatedAt, Event: question, SubjectRef: r.InitiatorRef, WorkspaceID: r.WorkspaceID, SessionID: r.SessionID,
-		RunID: r.ID, ParentRunID: r.ParentRunID, TriggerType: r.TriggerType, TriggerRef: r.TriggerRef, AgentName: r.AgentName,
-		EffectiveAgentName: r.EffectiveAgentName, SwitchCount: r.SwitchCount, Status: r.Status, ErrorCode: r.ErrorCode,
-		ErrorMessage: r.ErrorMessage, DurationMS: r.Duration(h.now()).Milliseconds(), RequestID: request, Traceparent: trace}
-}
-
 // answer gives what one run has to say.
 func (h *History) answer(ctx context.Context, question string, r *RunRow) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
@@ -140,16 +112,9 @@ func (h *History) answer(ctx context.Context, question string, r *RunRow) iter.S
 	}
 }
 
-// TraceOf returns the trace context that a run was given, "" where there is none.
-func TraceOf(r *RunRow) (traceparent, requestID string) {
-	var in struct {
-		Traceparent string `json:"traceparent"`
-		RequestID   string `json:"request_id"`
-	}
-	if len(r.Metadata) == 0 || json.Unmarshal(r.Metadata, &in) != nil {
-		return "", ""
-	}
-	return in.Traceparent, in.RequestID
+// HookRuns gives the runs of hooks in a run, in order.
+func (h *History) HookRuns(ctx context.Context, run string) iter.Seq2[HookRunRow, error] {
+	return list[HookRunRow](ctx, h, prefix(byHookRun, run), false, 0, nil)
 }
 
 // Price is what a model costs, per million tokens, in any currency.

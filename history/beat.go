@@ -1,12 +1,15 @@
 package history
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"thread/engine"
@@ -71,17 +74,12 @@ func (h *History) touch(ctx context.Context, run string) error {
 	return os.Chtimes(path, now, now)
 }
 
-func (h *History) makeBeatDir() error {
-	dir := filepath.Join(h.dir, "run")
-	if h.of != nil {
-		if err := os.MkdirAll(h.dir, 0o700); err != nil {
-			return err
-		}
-	}
-	if err := lock.Mkdir(dir); err != nil {
+func (h *History) beatOnServer(ctx context.Context, run string) error {
+	b, err := h.beating()
+	if err != nil || b == nil {
 		return err
 	}
-	return makeDir(filepath.Join(dir, ".beat"), h.dir)
+	return b.Beat(ctx, run)
 }
 
 // supervise takes the locks of a run, alone only the first one. It returns lock.ErrHeld where
@@ -166,6 +164,8 @@ func (h *History) forgetHere(run string) {
 	_ = os.Remove(h.keptPath(run))
 }
 
+func (h *History) keptPath(run string) string { return h.beatPath(run) + "~end" }
+
 // vitality is what is known of a run that is active.
 type vitality int
 
@@ -212,6 +212,40 @@ func (tx *Tx) judge(run *RunRow, staleAfter time.Duration) (v vitality, silent t
 	return alive, silent
 }
 
+// handlerRuns reports whether the handler of that run is running: it is the one of its
+// consumer's record, and the consumer has a supervisor. Only that lock may be asked for,
+// as who finds one of the others held leaves an event to its holder.
+func (h *History) handlerRuns(row *RunRow) bool {
+	name := lock.Name(row.AgentName)
+	f, err := os.OpenFile(filepath.Join(h.parent, "run", name+".busy"), os.O_RDWR|lock.NoFollow|lock.NoWait, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if err := lock.TryFile(f, lock.Shared); !errors.Is(err, lock.ErrHeld) {
+		return false
+	}
+	text, err := lock.ReadFile(filepath.Join(h.parent, "logs", "handlers", name+".run"))
+	var rec struct {
+		RunID string `json:"run_id"`
+	}
+	return err == nil && json.NewDecoder(bytes.NewReader(text)).Decode(&rec) == nil && rec.RunID == row.ID
+}
+
+// HandlerOf returns the handler of a run of a handler, and whether it is one.
+func HandlerOf(r *RunRow) (h HandlerRun, ok bool) {
+	if !bytes.Contains(r.Metadata, []byte(`"handler":`)) {
+		return h, false
+	}
+	var in struct {
+		Handler *HandlerRun `json:"handler"`
+	}
+	if json.Unmarshal(r.Metadata, &in) != nil || in.Handler == nil {
+		return h, false
+	}
+	return *in.Handler, true
+}
+
 // ask returns lock.ErrHeld if the lock of the file is held.
 func ask(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|lock.NoFollow, 0)
@@ -222,22 +256,10 @@ func ask(path string) error {
 	return lock.TryFile(f, lock.Shared)
 }
 
-// BeatOnce says that the run lives. It returns [ErrCancelled] when the run is to be
-// cancelled, and [ErrRecovered] and [ErrEnded].
-func (r *Run) BeatOnce(ctx context.Context) error {
-	cancelled := false
-	err := r.h.View(ctx, func(tx *Tx) error {
-		row, err := tx.fenced(r.id, r.attempt)
-		cancelled = !row.CancelRequestedAt.IsZero()
-		return err
-	})
-	switch {
-	case err != nil:
-		return err
-	case cancelled:
-		err = ErrCancelled
-	}
-	return errors.Join(err, r.keep(ctx))
+// diedHere reports whether the worker of that attempt was a process of this host, and is gone.
+func diedHere(path string, attempt int64) bool {
+	text, err := lock.ReadFile(path)
+	return err == nil && string(text) == fmt.Sprintf("%d\n", attempt) && ask(path) == nil
 }
 
 // keep touches the beat of the run. If run/ was deleted, the lock went with it: a
@@ -322,6 +344,18 @@ func (h *History) leaveWatch(w engine.Watcher) {
 	go w.Close()
 }
 
+// endAllLeft ends what is left of the commands of all these runs, at the same time: each has
+// the whole grace.
+func (h *History) endAllLeft(ctx context.Context, active []RunRow, judged []vitality) {
+	var all sync.WaitGroup
+	for i := range active {
+		if judged[i] == left {
+			all.Go(func() { _, _ = h.endLeft(ctx, active[i].ID) }) // it is judged again
+		}
+	}
+	all.Wait()
+}
+
 // wait returns true when it is time to beat again, or something was written, which
 // may be that the run is to be cancelled.
 func (r *Run) wait(ctx context.Context, w engine.Watcher, every time.Duration) bool {
@@ -336,4 +370,13 @@ func (r *Run) wait(ctx context.Context, w engine.Watcher, every time.Duration) b
 	case <-timer.C:
 		return true
 	}
+}
+
+// HandlerRun is what the run of a handler has next to its row: the member "handler" of
+// its metadata.
+type HandlerRun struct {
+	Exit      string `json:"exit,omitempty"` // "exit 3", "killed by SIGKILL", "timed out after 5m0s"
+	ExitCode  *int64 `json:"exit_code"`
+	AckedFrom int64  `json:"acked_from"` // the consumer's progress at the start
+	AckedTo   int64  `json:"acked_to"`   // and after the end
 }

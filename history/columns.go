@@ -94,9 +94,6 @@ func textOf(r Row, name string) *string {
 	return text
 }
 
-// idOf returns where the id of the row is.
-func idOf(r Row) *string { return reflect.ValueOf(r).Elem().Field(0).Addr().Interface().(*string) }
-
 // name begins a column that has a value.
 func (c *columns) name(name string) {
 	if c.b[len(c.b)-1] != '{' {
@@ -282,23 +279,6 @@ func appendRow(b []byte, r Row, nulls bool) ([]byte, error) {
 	c := columns{b: append(b, '{'), nulls: nulls}
 	walk(r, &c)
 	return append(c.b, '}'), c.err
-}
-
-// AppendJSON appends the row as a JSON object with all of its columns, those that are
-// empty as null. A run that is queued or waits also has the member hold: see [HoldOf]. It returns
-// [ErrInvalid] for invalid JSON in a column of JSON.
-func AppendJSON(b []byte, r Row) ([]byte, error) {
-	b, err := appendRow(b, r, true)
-	run, ok := r.(*RunRow)
-	if err != nil || !ok {
-		return b, err
-	}
-	hold := HoldOf(run)
-	if hold == nil {
-		return b, nil
-	}
-	text, err := json.Marshal(hold)
-	return append(append(append(b[:len(b)-1], `,"hold":`...), text...), '}'), err
 }
 
 // ParseJSON fills the row from a JSON object. Columns that it does not have become

@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"thread/internal/command"
@@ -27,10 +24,6 @@ const DoType = "do"
 // OutcomeUnknown is the status of a step that has to happen once, and was begun by a process
 // that died. [History.Resolve] decides.
 const OutcomeUnknown = "outcome_unknown"
-
-// CodeOutcome is the error code of a run in which the outcome of a step is unknown. The run is
-// not tried again.
-const CodeOutcome = "outcome_unknown"
 
 // The bounds of a step.
 const (
@@ -211,6 +204,21 @@ func (s *Step) replay(ctx context.Context) (done bool, output []byte, err error)
 	return true, output, err
 }
 
+// fenced returns the run if it is active and in that attempt, 0 for any.
+func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
+	if err := tx.must(&row, id); err != nil {
+		return row, err
+	}
+	superseded := attempt != 0 && row.Attempt != attempt
+	switch {
+	case superseded, (row.Status == Queued || row.Status == Waiting) && row.Attempt > 0, row.Ended() && recoveredBy(&row):
+		return row, fmt.Errorf("%w: %q is %s in attempt %d", ErrRecovered, id, row.Status, row.Attempt)
+	case !row.Active():
+		return row, fmt.Errorf("%w: %q is %s", ErrEnded, id, row.Status)
+	}
+	return row, nil
+}
+
 // output returns the whole output of the step.
 func (s *Step) output(ctx context.Context, out *doOutput) (b []byte, err error) {
 	switch {
@@ -291,6 +299,12 @@ func (s *Step) End(ctx context.Context, status string, output []byte, code int, 
 	})
 }
 
+// Update runs fn in one transaction, if the run still belongs to this handle; see
+// [History.Update]. It counts as a beat.
+func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) error {
+	return r.write(ctx, r.h.Update, fn)
+}
+
 // part stores a part of a large output, as an artifact.
 func (s *Step) part(ctx context.Context, i int, data []byte) error {
 	meta, err := json.Marshal(partData{data})
@@ -312,26 +326,6 @@ func (s *Step) leave() {
 	_ = s.tree.Close()
 	_ = s.own.Close()
 	s.own, s.tree = nil, nil
-}
-
-// leftSteps notes the steps of a run whose attempt ends: a process that died has left their
-// locks. Most runs have none, and then the steps are not read.
-func (tx *Tx) leftSteps(run string) {
-	dir, err := os.Open(filepath.Dir(tx.h.beatPath(run)))
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // what cannot be read stays
-	ofStep := func(name string) bool { return strings.HasPrefix(name, DoType+"_") }
-	if !slices.ContainsFunc(names, ofStep) {
-		return
-	}
-	for _, id := range tx.ids(prefix(byStepRun, run)) {
-		if ofStep(id) && slices.Contains(names, id) {
-			tx.steps = append(tx.steps, id)
-		}
-	}
 }
 
 // forgetStep removes the locks of a step, unless a process has them.
@@ -378,4 +372,14 @@ func (h *History) Resolve(ctx context.Context, run, key string, happened bool, o
 		}
 		return tx.Put(&s)
 	})
+}
+
+// The error codes of runs that recovery has ended.
+const (
+	CodeRecovery    = "worker_recovery_failed"
+	CodeQuarantined = "worker_recovery_quarantined"
+)
+
+func recoveredBy(row *RunRow) bool {
+	return row.ErrorCode == CodeRecovery || row.ErrorCode == CodeQuarantined
 }

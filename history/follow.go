@@ -3,17 +3,13 @@ package history
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"thread/engine"
 	"thread/event"
-	"thread/internal/watch"
-	"thread/lock"
 )
 
 // Changes gives the history events with ids above after that match the filter, in
@@ -76,104 +72,6 @@ func (h *History) Follow(ctx context.Context, after int64, filter string) iter.S
 	}
 }
 
-// FollowHandlerRuns gives the runs of handlers that end from now on, as they end, each
-// once, until ctx ends, whose cause is then the last element. An element whose ID is
-// empty says that something else may have changed: a handler has started or printed.
-func (h *History) FollowHandlerRuns(ctx context.Context, q HandlerQuery) iter.Seq2[RunRow, error] {
-	return func(yield func(RunRow, error) bool) {
-		err := h.followHandlerRuns(ctx, q, func(r RunRow) bool { return yield(r, nil) })
-		if err != nil && !errors.Is(err, errEnough) {
-			yield(RunRow{}, err)
-		}
-	}
-}
-
-var errEnough = errors.New("the reader has ended")
-
-func (h *History) followHandlerRuns(ctx context.Context, q HandlerQuery, yield func(RunRow) bool) error {
-	if _, err := h.thread(true); err != nil {
-		return err
-	}
-	if h.of != nil {
-		return h.followOnServer(ctx, q, yield)
-	}
-	logs := filepath.Join(h.parent, "logs")
-	w, err := watch.NewDirs() // before the first look: nothing falls between
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	for _, dir := range []string{logs, filepath.Join(logs, "handlers"), filepath.Join(logs, "runs")} {
-		if err := lock.Mkdir(dir); err != nil {
-			return err
-		}
-	}
-	for _, dir := range []string{filepath.Join(logs, "handlers"), filepath.Join(logs, "runs"), h.dir} {
-		if err := w.Add(dir); err != nil {
-			return err
-		}
-	}
-	notices := make(chan struct{}, 1)
-	go func() {
-		defer close(notices)
-		for {
-			if _, err := w.Next(); errors.Is(err, watch.ErrClosed) {
-				return
-			}
-			select { // one look answers all of them
-			case notices <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	after, err := h.Head(ctx)
-	if err != nil {
-		return err
-	}
-	for {
-		if _, err := h.TakeRuns(ctx); err != nil {
-			return err
-		}
-		if after, err = h.endedHandlers(ctx, q, after, yield); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case _, open := <-notices:
-			if !open {
-				return watch.ErrClosed
-			}
-		}
-	}
-}
-
-// endedHandlers gives the runs of handlers that have ended since a history event, and then one
-// without an id. It returns the newest history event that it read.
-func (h *History) endedHandlers(ctx context.Context, q HandlerQuery, after int64, yield func(RunRow) bool) (int64, error) {
-	for c, err := range h.Changes(ctx, after, "type = 'run'") {
-		if err != nil {
-			return after, err
-		}
-		after = c.ID
-		var row RunRow
-		if c.Op != OpUpsert || ParseJSON(&row, c.Row) != nil || !row.Ended() {
-			continue
-		}
-		_, is := HandlerOf(&row)
-		if !is || q.Consumer != "" && row.AgentName != q.Consumer || q.Failed && row.Status != Failed && row.Status != TimedOut {
-			continue
-		}
-		if !yield(row) {
-			return after, errEnough
-		}
-	}
-	if !yield(RunRow{}) {
-		return after, errEnough
-	}
-	return after, nil
-}
-
 // The kinds of change.
 const (
 	OpUpsert  = "upsert"
@@ -217,6 +115,15 @@ func ParseChange(e *event.Event) (Change, error) {
 	}
 	c.Op, c.EntityID, c.first = in.Op, in.ID, in.First
 	return c, nil
+}
+
+// rowOf returns the row in the content of a history event, "" where there is none.
+// A quote inside of a text is escaped, so the first of these is the member.
+func rowOf(content string) string {
+	if _, row, ok := strings.Cut(content, `,"row":`); ok && strings.HasSuffix(row, "}}") {
+		return row[:len(row)-1]
+	}
+	return ""
 }
 
 // AppendJSON appends the history event as a JSON object.

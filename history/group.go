@@ -4,68 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
-	"sync"
 
 	"thread/engine"
 	"thread/internal/store"
 )
 
-// group lets the writes of one handle that wait at the same time share a transaction. The
-// first one that waits leads: when it has the database, and its own function has succeeded,
-// it hands the transaction to each of the others in turn, and commits for all. A function
-// that fails undoes the transaction; it is called again in one that it leads, and so its
-// error is about what is stored.
-type group struct {
-	mu      sync.Mutex
-	waiting []*shared
-	leading bool
-}
-
-// shared is a write that may share its transaction. Its function is called on the goroutine of
-// its caller, once or more often.
-type shared struct {
-	h    *History
-	ctx  context.Context
-	fn   func(tx *Tx) error
-	lead chan struct{}   // closed: it is the next to lead
-	turn chan *engine.Tx // what its function is to be called with
-	ran  chan bool       // after that: whether it succeeded
-	over chan error      // how the transaction ended
-
-	tx   *Tx   // of the last call
-	none error // what it returns though the transaction is committed
-	gone bool  // its goroutine has ended
-}
-
 // mostShared bounds the writes that share a transaction.
 const mostShared = 64
-
-// share is Update of what may share its transaction with others: fn may be called more often
-// than once, each time from the beginning.
-func (h *History) share(ctx context.Context, fn func(tx *Tx) error) error {
-	if _, err := h.thread(true); err != nil {
-		return err
-	}
-	c := &shared{h: h, ctx: ctx, fn: fn, lead: make(chan struct{}), turn: make(chan *engine.Tx), ran: make(chan bool), over: make(chan error, 1)}
-	h.group.add(c)
-	ended := ctx.Done()
-	for {
-		select {
-		case <-c.lead:
-			return c.after(h.lead(c))
-		case e := <-c.turn:
-			c.take(e)
-		case err := <-c.over:
-			return c.after(err)
-		case <-ended:
-			if h.group.withdraw(c) {
-				return context.Cause(ctx)
-			}
-			ended = nil // it is in a transaction, or leads
-		}
-	}
-}
 
 // indexOf and without are in place of package slices: instances of it with a type that has a
 // *History make the linker keep all methods of History in thread serve, 250 KB.
@@ -135,17 +82,6 @@ func (g *group) join() []*shared {
 	list := append([]*shared{}, g.waiting[:n]...) // not nil
 	g.waiting = without(g.waiting[n:])
 	return list
-}
-
-// end makes the first one that waits the next to lead, after those whose transaction was
-// undone have come back.
-func (g *group) end(back []*shared) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waiting = append(back, g.waiting...)
-	if g.leading = len(g.waiting) > 0; g.leading {
-		close(g.waiting[0].lead)
-	}
 }
 
 // lead commits c, with those who wait where that succeeds.
@@ -241,22 +177,6 @@ func (c *shared) run(e *engine.Tx) error {
 	return tx.run(c.fn)
 }
 
-// take calls the function in the transaction of another, and says whether it succeeded. A
-// function that panics is called again when it leads, where a panic is expected.
-func (c *shared) take(e *engine.Tx) {
-	succeeded, returned := false, false
-	defer func() {
-		c.gone = !returned && recover() == nil // by runtime.Goexit
-		c.ran <- succeeded
-	}()
-	err := c.run(e)
-	var none *noneReady
-	if errors.As(err, &none) { // it has written nothing
-		c.none, err = err, nil
-	}
-	succeeded, returned = err == nil, true
-}
-
 // after does what is to be done after the commit.
 func (c *shared) after(err error) error {
 	if err != nil {
@@ -269,4 +189,213 @@ func (c *shared) after(err error) error {
 		c.h.forgetStep(id)
 	}
 	return c.none
+}
+
+// apply brings the tables from the old version of a row to the new one. Either may
+// be nil. Everything in the tables comes through here, from a write as from the log.
+func (tx *Tx) apply(key []byte, old Row, was version, row Row, is version) error {
+	var before, now keys
+	if old != nil {
+		before.first, before.latest = was.first, was.latest
+		old.keys(&before)
+	}
+	if row != nil {
+		now.first, now.latest = is.first, is.latest
+		row.keys(&now)
+	}
+	for _, k := range before.list {
+		if !contains(now.list, k) {
+			if err := tx.by.Delete(k); err != nil {
+				return err
+			}
+		}
+	}
+	for _, k := range now.list {
+		if old == nil || !contains(before.list, k) || *idOf(old) != *idOf(row) { // a workspace may get another id
+			if err := tx.by.Put(k, []byte(*idOf(row))); err != nil {
+				return err
+			}
+		}
+	}
+	if row == nil {
+		if err := tx.rows.Delete(key); err != nil {
+			return err
+		}
+	} else if err := tx.rows.Put(key, is.encode()); err != nil {
+		return err
+	}
+	return tx.settle(old, row)
+}
+
+// replay does to the tables what the write of that history event did.
+func (tx *Tx) replay(c *Change) error {
+	row, old := NewRow(c.Entity), NewRow(c.Entity)
+	key := rowKey(c.Entity, c.EntityID)
+	if c.Op != OpDelete {
+		if err := ParseJSON(row, c.Row); err != nil {
+			return err
+		}
+		key = keyOf(row)
+	}
+	was, had, err := tx.read(old, key)
+	if err != nil {
+		return err
+	}
+	if !had {
+		old = nil
+	}
+	if c.Op == OpDelete {
+		if !had {
+			return nil // its rows were pruned
+		}
+		return tx.apply(key, old, was, nil, version{})
+	}
+	is := version{latest: c.ID, first: c.ID, session: c.Session}
+	if is.row, err = inline(c.Entity, c.Row); err != nil {
+		return err
+	}
+	if c.first != 0 {
+		is.first = c.first
+	}
+	return tx.apply(key, old, was, row, is)
+}
+
+// inline returns the row of a history event for its record, nil for one that is too
+// long. It is made from the event's text, so that rebuilding the tables makes the same.
+func inline(e Entity, text []byte) ([]byte, error) {
+	if len(text) > maxInline {
+		return nil, nil
+	}
+	r := NewRow(e)
+	if err := ParseJSON(r, text); err != nil {
+		return nil, err
+	}
+	return appendCompact(make([]byte, 0, len(text)), r), nil
+}
+
+// ended releases the runs that have waited for a run, which has ended.
+func (tx *Tx) ended(row *RunRow) error {
+	waiting := tx.ids(prefix(byAfter, row.ID))
+	if job, _ := JobOf(row); job.Group != "" && !tx.any(prefix(byGroupOpen, job.Group)) {
+		waiting = append(waiting, tx.ids(prefix(byGroupWaits, job.Group))...)
+	}
+	for _, id := range waiting {
+		var w RunRow
+		if err := tx.must(&w, id); err != nil {
+			return err
+		}
+		if w.Status == Waiting {
+			if err := tx.answer(&w, &Answer{Result: HasEnded, Status: row.Status}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := tx.join(&w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join queues a run for which all others that it waits for have ended, or cancels it.
+func (tx *Tx) join(row *RunRow) error {
+	job, _ := JobOf(row)
+	if !job.joins() || row.Ended() {
+		return nil
+	}
+	if job.AfterGroup != "" && tx.any(prefix(byGroupOpen, job.AfterGroup)) {
+		return nil
+	}
+	failed := job.AfterGroup != "" && tx.any(prefix(byGroupFailed, job.AfterGroup))
+	for _, id := range job.After {
+		var dep RunRow
+		there, err := tx.Get(&dep, id)
+		switch {
+		case err != nil:
+			return err
+		case there && !dep.Ended():
+			return nil
+		}
+		failed = failed || there && dep.Status != Completed
+	}
+	job.Joined = true
+	if failed && job.CancelIfFailed {
+		row.Status, row.EndedAt = Cancelled, tx.now
+		row.ErrorCode, row.ErrorMessage = "join_failed", "a run that it waited for has not completed"
+	}
+	if err := SetJob(row, job); err != nil {
+		return err
+	}
+	return tx.Put(row)
+}
+
+// cycle returns ErrInvalid if a run of this group that comes after these would wait for
+// itself.
+func (tx *Tx) cycle(id string, job *Job) error {
+	if job.Group == "" {
+		return nil // nothing that is stored can wait for it
+	}
+	seen := map[string]bool{}
+	var visit func(j *Job) error
+	visit = func(j *Job) error {
+		if j.AfterGroup == job.Group {
+			return invalidf("the run %q would wait for its group %q", id, job.Group)
+		}
+		ids := j.After
+		if g := j.AfterGroup; g != "" && !seen["g"+g] {
+			seen["g"+g] = true
+			ids = append(ids[:len(ids):len(ids)], tx.ids(prefix(byGroupOpen, g))...)
+		}
+		for _, dep := range ids {
+			if seen["r"+dep] {
+				continue
+			}
+			seen["r"+dep] = true
+			var row RunRow
+			if err := tx.must(&row, dep); err != nil {
+				return err
+			}
+			of, _ := JobOf(&row)
+			if of.joins() && !row.Ended() {
+				if err := visit(&of); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return visit(job)
+}
+
+// joinNew checks what a new run waits for, and joins it where all of that has ended.
+func (tx *Tx) joinNew(row *RunRow, job *Job) error {
+	for _, id := range job.After {
+		if _, ok := tx.versionOf(rowKey(RunEntity, id)); !ok {
+			return notFound(RunEntity, id)
+		}
+	}
+	if g := job.AfterGroup; g != "" && !tx.any(prefix(byGroupOpen, g)) && !tx.any(prefix(byGroupDone, g)) && !tx.any(prefix(byGroupFailed, g)) {
+		return fmt.Errorf("%w: no run is in the group %q", ErrNotFound, g)
+	}
+	if !job.joins() {
+		return nil
+	}
+	if err := tx.cycle(row.ID, job); err != nil {
+		return err
+	}
+	return tx.join(row)
+}
+
+// endWait ends the wait of a run that has ended without an answer.
+func (tx *Tx) endWait(row *RunRow) error {
+	job, _ := JobOf(row)
+	if job.Wait == nil {
+		return nil
+	}
+	var s StepRow
+	if there, err := tx.Get(&s, job.Wait.Step); err != nil || !there || s.Status != Waiting {
+		return err
+	}
+	s.Status, s.EndedAt = Cancelled, tx.now
+	return tx.Put(&s)
 }

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"thread/internal/watch"
 	"thread/lock"
 )
 
@@ -39,48 +39,6 @@ type handlerFile struct {
 	ErrorCode   string    `json:"error_code"`
 	Output      string    `json:"output"`
 	OutputBytes int64     `json:"output_bytes"`
-}
-
-// HandlerRun is what the run of a handler has next to its row: the member "handler" of
-// its metadata.
-type HandlerRun struct {
-	Exit      string `json:"exit,omitempty"` // "exit 3", "killed by SIGKILL", "timed out after 5m0s"
-	ExitCode  *int64 `json:"exit_code"`
-	AckedFrom int64  `json:"acked_from"` // the consumer's progress at the start
-	AckedTo   int64  `json:"acked_to"`   // and after the end
-}
-
-// HandlerOf returns the handler of a run of a handler, and whether it is one.
-func HandlerOf(r *RunRow) (h HandlerRun, ok bool) {
-	if !bytes.Contains(r.Metadata, []byte(`"handler":`)) {
-		return h, false
-	}
-	var in struct {
-		Handler *HandlerRun `json:"handler"`
-	}
-	if json.Unmarshal(r.Metadata, &in) != nil || in.Handler == nil {
-		return h, false
-	}
-	return *in.Handler, true
-}
-
-// keys of the runs of handlers.
-func (r *RunRow) handlerKeys(k *keys) {
-	if _, ok := HandlerOf(r); !ok {
-		return
-	}
-	k.add(byHandlerAll)
-	k.add(byHandlerAgent, r.AgentName)
-	if r.Ended() {
-		k.add(byHandlerEnded, endedClass(r.Status))
-	}
-}
-
-func endedClass(status string) string {
-	if status == Completed {
-		return "ok"
-	}
-	return "failed"
 }
 
 // HandlerQuery selects runs of handlers.
@@ -197,6 +155,37 @@ func (h *History) takeSome(ctx context.Context, names []string, keep RunRetentio
 	return n, nil
 }
 
+// expireRuns lets go of runs of handlers whose time has ended, some at once, except for
+// those to which a handler has added more than its output.
+func (tx *Tx) expireRuns(keep RunRetention) error {
+	for class, d := range map[string]time.Duration{"ok": keep.OK, "failed": keep.Failed} {
+		p := prefix(byHandlerEnded, class)
+		var over []string
+		for rec := range tx.by.Ascend(p, after(p)) {
+			var row RunRow
+			id := string(rec.Value)
+			if err := tx.must(&row, id); err != nil {
+				return err
+			}
+			if tx.now.Sub(row.EndedAt) <= d || len(over) >= takeRows {
+				break
+			}
+			if !tx.hasMore(&row) {
+				over = append(over, id)
+			}
+		}
+		for _, id := range over {
+			if err := tx.deleteAll(RunStep, tx.ids(prefix(byStepRun, id))); err != nil {
+				return err
+			}
+			if err := tx.Delete(RunEntity, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // takeRun stores a run that has ended, unless its end is stored. It reports whether its
 // beginning was.
 func (tx *Tx) takeRun(f *handlerFile, keep RunRetention) (took, there bool, err error) {
@@ -254,12 +243,6 @@ func (tx *Tx) takeRun(f *handlerFile, keep RunRetention) (took, there bool, err 
 	return true, there, tx.putOutput(&step, out, keep)
 }
 
-// clip returns what an index can hold of a text.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	return strings.ToValidUTF8(s[:min(len(s), MaxKeyBytes)], "")
-}
-
 // lastLine returns the last line that is not blank, cut to a length that a list can
 // show.
 func lastLine(s string) string {
@@ -277,31 +260,129 @@ func (h *History) AttachHandler(id, consumer string) *Run {
 	return &Run{h: h, id: id, handler: consumer}
 }
 
-// beginHandler stores the row of a handler's run that is under way.
-func (tx *Tx) beginHandler(id, consumer string) error {
-	if _, ok := tx.versionOf(rowKey(RunEntity, id)); ok {
-		return nil
+var errEnough = errors.New("the reader has ended")
+
+// FollowHandlerRuns gives the runs of handlers that end from now on, as they end, each
+// once, until ctx ends, whose cause is then the last element. An element whose ID is
+// empty says that something else may have changed: a handler has started or printed.
+func (h *History) FollowHandlerRuns(ctx context.Context, q HandlerQuery) iter.Seq2[RunRow, error] {
+	return func(yield func(RunRow, error) bool) {
+		err := h.followHandlerRuns(ctx, q, func(r RunRow) bool { return yield(r, nil) })
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(RunRow{}, err)
+		}
 	}
-	row := RunRow{ID: id, TriggerType: "message", AgentName: clip(consumer), Metadata: json.RawMessage(`{"handler":{}}`)}
-	return tx.begin(&row, &runOptions{})
 }
 
-// handlerRuns reports whether the handler of that run is running: it is the one of its
-// consumer's record, and the consumer has a supervisor. Only that lock may be asked for,
-// as who finds one of the others held leaves an event to its holder.
-func (h *History) handlerRuns(row *RunRow) bool {
-	name := lock.Name(row.AgentName)
-	f, err := os.OpenFile(filepath.Join(h.parent, "run", name+".busy"), os.O_RDWR|lock.NoFollow|lock.NoWait, 0)
+func (h *History) followHandlerRuns(ctx context.Context, q HandlerQuery, yield func(RunRow) bool) error {
+	if _, err := h.thread(true); err != nil {
+		return err
+	}
+	if h.of != nil {
+		return h.followOnServer(ctx, q, yield)
+	}
+	logs := filepath.Join(h.parent, "logs")
+	w, err := watch.NewDirs() // before the first look: nothing falls between
 	if err != nil {
-		return false
+		return err
 	}
-	defer f.Close()
-	if err := lock.TryFile(f, lock.Shared); !errors.Is(err, lock.ErrHeld) {
-		return false
+	defer w.Close()
+	for _, dir := range []string{logs, filepath.Join(logs, "handlers"), filepath.Join(logs, "runs")} {
+		if err := lock.Mkdir(dir); err != nil {
+			return err
+		}
 	}
-	text, err := lock.ReadFile(filepath.Join(h.parent, "logs", "handlers", name+".run"))
-	var rec struct {
-		RunID string `json:"run_id"`
+	for _, dir := range []string{filepath.Join(logs, "handlers"), filepath.Join(logs, "runs"), h.dir} {
+		if err := w.Add(dir); err != nil {
+			return err
+		}
 	}
-	return err == nil && json.NewDecoder(bytes.NewReader(text)).Decode(&rec) == nil && rec.RunID == row.ID
+	notices := make(chan struct{}, 1)
+	go func() {
+		defer close(notices)
+		for {
+			if _, err := w.Next(); errors.Is(err, watch.ErrClosed) {
+				return
+			}
+			select { // one look answers all of them
+			case notices <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	after, err := h.Head(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := h.TakeRuns(ctx); err != nil {
+			return err
+		}
+		if after, err = h.endedHandlers(ctx, q, after, yield); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case _, open := <-notices:
+			if !open {
+				return watch.ErrClosed
+			}
+		}
+	}
+}
+
+// followOnServer is followHandlerRuns for a thread on a server.
+func (h *History) followOnServer(ctx context.Context, q HandlerQuery, yield func(RunRow) bool) error {
+	t, err := h.thread(true)
+	if err != nil {
+		return err
+	}
+	w, err := t.Watch() // before the first look: nothing falls between
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	after, err := h.Head(ctx)
+	for err == nil {
+		if after, err = h.endedHandlers(ctx, q, after, yield); err == nil {
+			err = w.Wait(ctx, time.Time{})
+		}
+	}
+	return err
+}
+
+// Head returns the id of the newest history event, 0 when there is none.
+func (h *History) Head(ctx context.Context) (id int64, err error) {
+	err = h.View(ctx, func(tx *Tx) error {
+		id = tx.e.Head()
+		return nil
+	})
+	return id, err
+}
+
+// endedHandlers gives the runs of handlers that have ended since a history event, and then one
+// without an id. It returns the newest history event that it read.
+func (h *History) endedHandlers(ctx context.Context, q HandlerQuery, after int64, yield func(RunRow) bool) (int64, error) {
+	for c, err := range h.Changes(ctx, after, "type = 'run'") {
+		if err != nil {
+			return after, err
+		}
+		after = c.ID
+		var row RunRow
+		if c.Op != OpUpsert || ParseJSON(&row, c.Row) != nil || !row.Ended() {
+			continue
+		}
+		_, is := HandlerOf(&row)
+		if !is || q.Consumer != "" && row.AgentName != q.Consumer || q.Failed && row.Status != Failed && row.Status != TimedOut {
+			continue
+		}
+		if !yield(row) {
+			return after, errEnough
+		}
+	}
+	if !yield(RunRow{}) {
+		return after, errEnough
+	}
+	return after, nil
 }

@@ -21,6 +21,7 @@ package history
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -30,7 +31,9 @@ import (
 	"time"
 
 	"thread/engine"
+	"thread/event"
 	"thread/internal/address"
+	"thread/lock"
 )
 
 // Dir is the name of the history in the thread directory that it belongs to.
@@ -41,6 +44,85 @@ const (
 	DefaultBeat = 5 * time.Second
 	MinBeat     = 50 * time.Millisecond
 )
+
+// Record is one answer: a line of structured log. Text that is empty is null.
+type Record struct {
+	At                                 time.Time
+	Thread                             string // the directory; of the caller, "" from Audit
+	Event                              string // the question, or the entity and op of a history event
+	SubjectRef, WorkspaceID, SessionID string
+	RunID, ParentRunID                 string
+	TriggerType, TriggerRef            string
+	AgentName, EffectiveAgentName      string
+	SwitchCount                        int64 `column:",opt"`
+	ToolCallID, SourceType, ToolName   string
+	ActionName, HookName, EventName    string
+	HistoryEventID                     int64 `column:",opt"`
+	Status, ErrorCode, ErrorMessage    string
+	DurationMS                         int64 `column:",opt"`
+	RequestID, Traceparent             string
+	Patch                              json.RawMessage
+}
+
+// indexes are the records of the indexes. An error of a server ends a loop over them, and then
+// the transaction.
+type indexes struct {
+	*engine.Records
+	failed error
+}
+
+// Tx is one transaction on a history. It is valid only during the function it was
+// given to, and only on that goroutine.
+type Tx struct {
+	ctx    context.Context
+	h      *History
+	e      *engine.Tx
+	rows   *engine.Records
+	by     *indexes
+	pushed map[int64]event.Event // what this transaction has written and has no inline row
+	now    time.Time
+	notes  []Record                 // for the log
+	steps  []string                 // steps whose locks are removed after the commit, if they are free
+	beats  map[string]time.Duration // of a thread on a server, nil before they are read
+}
+
+// shared is a write that may share its transaction. Its function is called on the goroutine of
+// its caller, once or more often.
+type shared struct {
+	h    *History
+	ctx  context.Context
+	fn   func(tx *Tx) error
+	lead chan struct{}   // closed: it is the next to lead
+	turn chan *engine.Tx // what its function is to be called with
+	ran  chan bool       // after that: whether it succeeded
+	over chan error      // how the transaction ended
+
+	tx   *Tx   // of the last call
+	none error // what it returns though the transaction is committed
+	gone bool  // its goroutine has ended
+}
+
+// end makes the first one that waits the next to lead, after those whose transaction was
+// undone have come back.
+func (g *group) end(back []*shared) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = append(back, g.waiting...)
+	if g.leading = len(g.waiting) > 0; g.leading {
+		close(g.waiting[0].lead)
+	}
+}
+
+// group lets the writes of one handle that wait at the same time share a transaction. The
+// first one that waits leads: when it has the database, and its own function has succeeded,
+// it hands the transaction to each of the others in turn, and commits for all. A function
+// that fails undoes the transaction; it is called again in one that it leads, and so its
+// error is about what is stored.
+type group struct {
+	mu      sync.Mutex
+	waiting []*shared
+	leading bool
+}
 
 // History is a handle on the history of a thread directory. It is safe for
 // concurrent use.
@@ -67,6 +149,36 @@ type History struct {
 	copied bool // the workspace that was noted lives elsewhere
 }
 
+// noteAttempt writes the attempt of a supervised run into the lock file of its worker. The
+// worker is known to be gone when this host has the file of the present attempt and nothing
+// has its lock.
+func (r *Run) noteAttempt() {
+	if r.lock == nil || r.h.of == nil {
+		return
+	}
+	text := fmt.Sprintf("%d\n", r.attempt)
+	_, err := r.lock.File().WriteAt([]byte(text), 0)
+	_ = errors.Join(err, r.lock.File().Truncate(int64(len(text)))) // without it, the beats decide
+}
+
+// Run is a run that this process has started or works for. What it writes is refused
+// with [ErrRecovered] once recovery has taken the run away, and with [ErrEnded] once
+// it has ended. It is safe for concurrent use.
+type Run struct {
+	h  *History
+	id string
+	// attempt is the one that this handle is for; 0 for any.
+	attempt  int64
+	input    json.RawMessage
+	hasInput bool   // input was read
+	handler  string // not "": the consumer whose handler it is, to be stored with the first write
+
+	mu     sync.Mutex
+	silent bool       // the store has no beat of it
+	lock   *lock.File // of a supervised run
+	tree   *lock.File // the same; nil as long as a run of Work has no command
+}
+
 // Option configures a handle.
 type Option func(*History)
 
@@ -80,62 +192,6 @@ func WithEngine(opts ...engine.Option) Option {
 
 // LeaveRuns leaves the runs of handlers that have ended to another handle.
 func LeaveRuns() Option { return func(h *History) { h.leaveRuns = true } }
-
-// Open returns a handle on the history of the thread directory dir. Where there is
-// no history yet, the first write makes it, and until then there is nothing to read.
-// A directory that was copied gets a separate workspace id here, and runs of handlers
-// that have ended are taken, see [History.TakeRuns]. History events go as
-// [RunRetention] says.
-//
-// With the URL of a thread on a server, the history is a separate thread there. That needs a
-// program that links a driver for the server, and is not part of the promised API.
-//
-// Open returns the errors of [engine.Open]. Errors of the history's own directory are a
-// [*DirError].
-func Open(ctx context.Context, dir string, opts ...Option) (*History, error) {
-	if address.IsURL(dir) {
-		return openServer(ctx, dir, opts)
-	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
-	h := &History{parent: abs, dir: filepath.Join(abs, Dir), now: time.Now, uptime: uptime}
-	for _, o := range opts {
-		o(h)
-	}
-	h.engine = append(h.engine, engine.WithClock(h.now))
-	if _, err := engine.Open(abs, h.engine...); err != nil {
-		return nil, err
-	}
-	_, err = h.thread(false)
-	if err == nil && h.t != nil {
-		if err = h.bind(ctx); err != nil {
-			err = &DirError{h.dir, err}
-		}
-	}
-	if err == nil && !h.leaveRuns {
-		_, _ = h.TakeRuns(ctx) // what cannot be taken now waits
-		_ = h.retainLater(ctx) // and so do history events that cannot be dropped
-	}
-	return h, err
-}
-
-// Close makes later calls return [engine.ErrClosed], and closes the files that the handle
-// keeps open between calls (see [engine.WithKeepOpen]). The collector does so for a handle
-// that no caller has any more.
-func (h *History) Close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	if h.of != nil {
-		_ = h.of.Close() // it holds connections only
-	}
-	if h.t == nil {
-		return nil
-	}
-	return h.t.Close()
-}
 
 // Dir returns the absolute path of the history's directory, which may not be there; of a thread
 // on a server the URL of the history.
@@ -184,17 +240,49 @@ func (h *History) thread(create bool) (*engine.Thread, error) {
 	return t, nil
 }
 
-// Update runs fn in one durable write transaction: all rows that it writes, and their
-// history events, are stored together or not at all. The errors are fn's, the errors of
-// [engine.Thread.Update], and [ErrOwner] where the first write would make a history that
-// the thread's owner could not use.
-func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
-	t, err := h.thread(true)
+// threadOnServer is thread for a URL, with h.mu held.
+func (h *History) threadOnServer(create bool) (*engine.Thread, error) {
+	ctx := context.Background()
+	url, err := address.History(h.parent)
 	if err != nil {
+		return nil, err
+	}
+	t, err := address.Open(url, h.engine...)
+	if err != nil {
+		return nil, err
+	}
+	if create {
+		err = address.Init(ctx, url)
+		if errors.Is(err, engine.ErrExists) {
+			err = nil
+		}
+	} else {
+		err = t.View(ctx, func(*engine.Tx) error { return nil })
+	}
+	if err != nil {
+		_ = t.Close()
+	}
+	if !create && errors.Is(err, engine.ErrNotThread) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.t, h.reads = t, t.WithoutRelease()
+	return t, nil
+}
+
+func (h *History) makeBeatDir() error {
+	dir := filepath.Join(h.dir, "run")
+	if h.of != nil {
+		if err := os.MkdirAll(h.dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := lock.Mkdir(dir); err != nil {
 		return err
 	}
-	c := &shared{h: h, ctx: ctx, fn: fn}
-	return c.after(t.Update(ctx, c.run))
+	return makeDir(filepath.Join(dir, ".beat"), h.dir)
 }
 
 // View runs fn in one read transaction, which sees the history as it was at one
@@ -213,35 +301,38 @@ func (h *History) View(ctx context.Context, fn func(tx *Tx) error) error {
 	})
 }
 
-// Head returns the id of the newest history event, 0 when there is none.
-func (h *History) Head(ctx context.Context) (id int64, err error) {
-	err = h.View(ctx, func(tx *Tx) error {
-		id = tx.e.Head()
-		return nil
-	})
-	return id, err
-}
-
-// Put stores one row; see [Tx.Put].
-func (h *History) Put(ctx context.Context, r Row) error {
-	if m, ok := r.(*MessageRow); ok && h.of != nil {
-		orElse(&m.ID, newID(Message))
-		ctx = h.wants(ctx, rowKey(Message, m.ID), rowKey(Session, m.SessionID), rowKey(RunEntity, m.RunID))
-	}
-	return h.Update(ctx, func(tx *Tx) error { return tx.Put(r) })
-}
-
-// Get fills r with the row of that id. It returns [ErrNotFound].
-func (h *History) Get(ctx context.Context, r Row, id string) error {
-	found := false
-	err := h.View(h.wants(ctx, rowKey(r.Entity(), id)), func(tx *Tx) (err error) {
-		found, err = tx.Get(r, id)
-		return err
-	})
-	if err == nil && !found {
-		err = notFound(r.Entity(), id)
+// run runs fn in the transaction. An error of an index is the error of all.
+func (tx *Tx) run(fn func(tx *Tx) error) error {
+	err := fn(tx)
+	if tx.by.failed != nil {
+		return tx.by.failed
 	}
 	return err
+}
+
+func newTx(ctx context.Context, h *History, e *engine.Tx) (*Tx, error) {
+	tx := &Tx{ctx: ctx, h: h, e: e, now: h.now().UTC().Truncate(time.Millisecond)}
+	if h.of != nil {
+		tx.now = e.Now().UTC().Truncate(time.Millisecond) // the clocks of hosts differ
+	}
+	var err error
+	if tx.rows, err = e.Records(tableRows); err == nil {
+		tx.by = new(indexes)
+		tx.by.Records, err = e.Records(tableBy)
+	}
+	return tx, err
+}
+
+// parentThread returns the thread whose history this is, and what to call at the end.
+func (h *History) parentThread() (*engine.Thread, func(), error) {
+	if h.of != nil {
+		return h.of, func() {}, nil
+	}
+	t, err := engine.Open(h.parent, h.engine...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, func() { _ = t.Close() }, nil
 }
 
 // Errors about one call. Errors of the engine come through as they are.
@@ -284,6 +375,7 @@ type DirError struct {
 }
 
 func (e *DirError) Error() string { return e.Err.Error() }
+
 func (e *DirError) Unwrap() error { return e.Err }
 
 // HistoryDir returns Dir, for programs that do not link this package.
@@ -293,9 +385,8 @@ func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
-func notFound(e Entity, id string) error { return fmt.Errorf("%w: %s %q", ErrNotFound, e, id) }
-
-// corrupt says that the tables and the log do not fit.
-func corrupt(e Entity, id string) error {
-	return fmt.Errorf("%w: the history of %s %q; thread history rebuild makes its tables again", engine.ErrCorrupt, e, id)
-}
+// The tables, which Rebuild makes again from the log.
+const (
+	tableRows = "rows" // entity and id -> the history event with the newest version of the row
+	tableBy   = "by"   // the indexes
+)

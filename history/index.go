@@ -2,9 +2,7 @@ package history
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
-	"time"
 
 	"thread/engine"
 )
@@ -71,12 +69,6 @@ const (
 	byHandlerEnded  = 'R' // "ok" or "failed"
 	byHandlerOutput = 'S' // agent: the steps that store the output of a failed run
 )
-
-// keys collects the index keys of a row.
-type keys struct {
-	first, latest int64
-	list          [][]byte
-}
 
 // add adds the key of the row in an index ordered by when rows came to be.
 func (k *keys) add(index byte, parts ...string) {
@@ -157,44 +149,17 @@ func (r *MessageRow) keys(k *keys) {
 	k.some(byMessageRun, r.RunID)
 }
 
-func (r *RunRow) keys(k *keys) {
-	k.add(byRunAll)
-	k.add(byRunWorkspace, r.WorkspaceID)
-	k.some(byRunSession, r.SessionID)
-	k.some(byRunInitiator, r.InitiatorRef)
-	k.some(byRunParent, r.ParentRunID)
-	k.add(byRunStatus, r.Status)
-	switch {
-	case r.Status == Queued:
-		r.queueKeys(k)
-	case r.Status == Waiting:
-		r.waitKeys(k)
-	case r.Active():
-		k.add(byActiveAll)
-		k.add(byActiveSpace, r.WorkspaceID)
-		k.some(byRunActive, r.SessionID)
-		k.some(byActiveSubject, r.InitiatorRef)
-	}
-	r.handlerKeys(k)
-	r.jobKeys(k)
-}
-
-func (r *StepRow) keys(k *keys) {
-	k.list = append(k.list, indexKey(byStepRun, r.Seq, r.RunID))
-	if r.storesFailure() {
-		k.add(byHandlerOutput, r.AgentName)
-	}
-}
-
 func (r *ToolCallRow) keys(k *keys) {
 	k.add(byToolAll)
 	k.some(byToolRun, r.RunID)
 	k.add(byToolName, r.SourceType, r.ToolName)
 }
 
-func (r *HookRunRow) keys(k *keys)   { k.some(byHookRun, r.RunID) }
+func (r *HookRunRow) keys(k *keys) { k.some(byHookRun, r.RunID) }
+
 func (r *ActionRunRow) keys(k *keys) { k.some(byActionRun, r.RunID) }
-func (r *ArtifactRow) keys(k *keys)  { k.some(byArtifactRun, r.RunID) }
+
+func (r *ArtifactRow) keys(k *keys) { k.some(byArtifactRun, r.RunID) }
 
 // The states of a run.
 const (
@@ -208,59 +173,19 @@ const (
 	TimedOut    = "timed_out"
 )
 
+func endedClass(status string) string {
+	if status == Completed {
+		return "ok"
+	}
+	return "failed"
+}
+
 // Active reports whether the run has been started, and has neither ended nor left its process.
 func (r *RunRow) Active() bool { return r.Status == Running || r.Status == WaitingTool }
 
 // Ended reports whether the run has ended.
 func (r *RunRow) Ended() bool {
 	return r.Status == Completed || r.Status == Failed || r.Status == Cancelled || r.Status == TimedOut
-}
-
-// Duration returns how long the run took, or has taken by now.
-func (r *RunRow) Duration(now time.Time) time.Duration {
-	switch {
-	case r.StartedAt.IsZero():
-		return 0
-	case r.EndedAt.IsZero():
-		return max(0, now.Sub(r.StartedAt))
-	}
-	return max(0, r.EndedAt.Sub(r.StartedAt))
-}
-
-// apply brings the tables from the old version of a row to the new one. Either may
-// be nil. Everything in the tables comes through here, from a write as from the log.
-func (tx *Tx) apply(key []byte, old Row, was version, row Row, is version) error {
-	var before, now keys
-	if old != nil {
-		before.first, before.latest = was.first, was.latest
-		old.keys(&before)
-	}
-	if row != nil {
-		now.first, now.latest = is.first, is.latest
-		row.keys(&now)
-	}
-	for _, k := range before.list {
-		if !contains(now.list, k) {
-			if err := tx.by.Delete(k); err != nil {
-				return err
-			}
-		}
-	}
-	for _, k := range now.list {
-		if old == nil || !contains(before.list, k) || *idOf(old) != *idOf(row) { // a workspace may get another id
-			if err := tx.by.Put(k, []byte(*idOf(row))); err != nil {
-				return err
-			}
-		}
-	}
-	if row == nil {
-		if err := tx.rows.Delete(key); err != nil {
-			return err
-		}
-	} else if err := tx.rows.Put(key, is.encode()); err != nil {
-		return err
-	}
-	return tx.settle(old, row)
 }
 
 func contains(list [][]byte, key []byte) bool {
@@ -270,75 +195,6 @@ func contains(list [][]byte, key []byte) bool {
 		}
 	}
 	return false
-}
-
-// Rebuild makes the tables again from the log, in one commit, and returns how many
-// history events it read. Events that are none are passed over.
-func (h *History) Rebuild(ctx context.Context) (n int64, err error) {
-	t, err := h.thread(false)
-	if err != nil || t == nil {
-		return 0, err
-	}
-	err = t.Update(ctx, func(e *engine.Tx) error {
-		tx, err := newTx(ctx, h, e)
-		if err != nil {
-			return err
-		}
-		for _, table := range []*engine.Records{tx.rows, tx.by.Records} {
-			if err := empty(table); err != nil {
-				return err
-			}
-		}
-		n = 0
-		for e, err := range e.Events(0) {
-			if err != nil {
-				return err
-			}
-			c, err := ParseChange(e)
-			if err != nil {
-				continue // another process pushed it
-			}
-			if err := tx.replay(&c); err != nil {
-				return err
-			}
-			n++
-		}
-		return nil
-	})
-	return n, err
-}
-
-// replay does to the tables what the write of that history event did.
-func (tx *Tx) replay(c *Change) error {
-	row, old := NewRow(c.Entity), NewRow(c.Entity)
-	key := rowKey(c.Entity, c.EntityID)
-	if c.Op != OpDelete {
-		if err := ParseJSON(row, c.Row); err != nil {
-			return err
-		}
-		key = keyOf(row)
-	}
-	was, had, err := tx.read(old, key)
-	if err != nil {
-		return err
-	}
-	if !had {
-		old = nil
-	}
-	if c.Op == OpDelete {
-		if !had {
-			return nil // its rows were pruned
-		}
-		return tx.apply(key, old, was, nil, version{})
-	}
-	is := version{latest: c.ID, first: c.ID, session: c.Session}
-	if is.row, err = inline(c.Entity, c.Row); err != nil {
-		return err
-	}
-	if c.first != 0 {
-		is.first = c.first
-	}
-	return tx.apply(key, old, was, row, is)
 }
 
 // empty deletes all records of a table.

@@ -2,18 +2,29 @@ package history
 
 import (
 	"bytes"
-	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/bits"
 	"strings"
-	"sync"
 	"time"
 
-	"thread/engine"
 	"thread/event"
 )
+
+// Wait is what a run waits for.
+type Wait struct {
+	For    string    `json:"for"`              // ForApproval, ForEvent, ForRun or ForTime
+	Ask    string    `json:"ask,omitempty"`    // the question to the person who approves
+	Run    string    `json:"run,omitempty"`    // of ForRun
+	Filter string    `json:"filter,omitempty"` // of ForEvent
+	After  int64     `json:"after,omitempty"`  // of ForEvent: only events with an id above
+	Until  time.Time `json:"until,omitzero"`   // of ForTime, and the timeout of the others; zero for none
+
+	Key  string `json:"key,omitempty"`  // of the step
+	Step string `json:"step,omitempty"` // the id of the step
+}
 
 // Job is what a queued run has as a job: the member "job" of its metadata. A run without it
 // is due at once, starts once, and waits for no other run.
@@ -40,6 +51,13 @@ type Job struct {
 	Answered string `json:"answered,omitempty"` // the step with the answer with which the run was queued last
 
 	LastError string `json:"last_error,omitempty"` // of the last failed attempt
+}
+
+func readyKey(r *RunRow, number int64) []byte {
+	job, _ := JobOf(r)
+	b := prefix(byReady, r.EffectiveAgentName)
+	b = binary.BigEndian.AppendUint64(b, ^uint64(job.Priority))
+	return binary.BigEndian.AppendUint64(b, uint64(number))
 }
 
 // The bounds of a job.
@@ -125,29 +143,6 @@ func (j *Job) valid(id string) error {
 	return indexed("unique", j.Unique, "group", j.Group, "after_group", j.AfterGroup)
 }
 
-// again queues a run whose attempt ended in that way once more. It returns false where the
-// run has ended.
-func (tx *Tx) again(row *RunRow, e *End) (bool, error) {
-	job, _ := JobOf(row)
-	failed := e.Status == Failed || e.Status == TimedOut
-	switch {
-	case !row.CancelRequestedAt.IsZero(), e.ErrorCode == CodeOutcome:
-		return false, nil
-	case e.Later > 0:
-		job.Due = tx.now.Add(e.Later)
-	case failed && job.Failures < job.Retries:
-		job.Failures++
-		job.Due = tx.now.Add(job.Pause())
-		job.LastError = e.ErrorMessage
-	default:
-		return false, nil
-	}
-	if err := SetJob(row, job); err != nil {
-		return false, err
-	}
-	return true, tx.queueAs(row, Queued)
-}
-
 // The kinds of a [Hold], next to what a run can wait for.
 const (
 	HoldJoin  = "join"  // other runs
@@ -189,6 +184,23 @@ func HoldOf(r *RunRow) *Hold {
 		return &Hold{For: HoldDue, Until: job.Due}
 	}
 	return nil
+}
+
+// AppendJSON appends the row as a JSON object with all of its columns, those that are
+// empty as null. A run that is queued or waits also has the member hold: see [HoldOf]. It returns
+// [ErrInvalid] for invalid JSON in a column of JSON.
+func AppendJSON(b []byte, r Row) ([]byte, error) {
+	b, err := appendRow(b, r, true)
+	run, ok := r.(*RunRow)
+	if err != nil || !ok {
+		return b, err
+	}
+	hold := HoldOf(run)
+	if hold == nil {
+		return b, nil
+	}
+	text, err := json.Marshal(hold)
+	return append(append(append(b[:len(b)-1], `,"hold":`...), text...), '}'), err
 }
 
 // String returns the hold in words, such as "for approval Refund? until 2026-03-18T10:30:00.000Z".
@@ -236,14 +248,6 @@ func ParseResult(last []byte) map[string]any {
 	return map[string]any{"result": string(bytes.ToValidUTF8(last, []byte("\uFFFD"))), "result_is_text": true}
 }
 
-// WorkOptions say which runs [History.Work] takes.
-type WorkOptions struct {
-	Agents   []string       // only runs of these; empty for any
-	Parallel int            // how many at once; 0 for 1
-	Drain    bool           // end when no run is ready, in place of waiting
-	Recover  RecoverOptions // of the runs of workers that are gone
-}
-
 // Later is an error with which a run of [History.Work] is queued again, due after that time. It
 // counts as no failed attempt.
 type Later time.Duration
@@ -251,122 +255,3 @@ type Later time.Duration
 func (l Later) Error() string { return "later, in " + time.Duration(l).String() }
 
 var errTimeout = errors.New("the time of the attempt has passed")
-
-// Work calls fn for each run of the queue that is ready, until ctx ends, and returns the cause.
-// What fn returns is the result of the run, at most MaxResult bytes. An error of fn fails the
-// attempt, except for [ErrWaiting] of [Run.Wait] and [Later].
-//
-// The context of fn ends with ctx, when the run is to be cancelled, or when the time of its job
-// has passed. A run whose fn returns an error after the end of ctx is queued again. Any number of
-// workers may work next to each other.
-func (h *History) Work(ctx context.Context, o WorkOptions, fn func(ctx context.Context, r *Run) (json.RawMessage, error)) error {
-	start := o.Recover
-	start.Start = true
-	if _, err := h.Recover(ctx, start); err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancelCause(ctx)
-	var workers, recovery sync.WaitGroup
-	for range max(o.Parallel, 1) {
-		workers.Go(func() {
-			if err := h.workOne(ctx, &o, fn); err != nil {
-				stop(err)
-			}
-		})
-	}
-	recovery.Go(func() {
-		for pause(ctx, 3*DefaultBeat) == nil {
-			_, _ = h.Recover(ctx, o.Recover) // the next one tries again
-		}
-	})
-	workers.Wait()
-	cause := context.Cause(ctx)
-	stop(nil)
-	recovery.Wait()
-	return cause
-}
-
-// workOne works on one run after the other.
-func (h *History) workOne(ctx context.Context, o *WorkOptions, fn func(context.Context, *Run) (json.RawMessage, error)) error {
-	claim := h.ClaimWait
-	if o.Drain {
-		claim = h.Claim
-	}
-	options := runOptions{supervised: true, alone: true, agents: o.Agents}
-	for ctx.Err() == nil {
-		r, row, err := claim(ctx, func(o *runOptions) { *o = options })
-		switch {
-		case errors.Is(err, engine.ErrBusy):
-			continue
-		case errors.Is(err, ErrNoneReady):
-			return nil
-		case err != nil:
-			return err
-		}
-		for err == nil && r != nil {
-			r, row, err = r.workOn(ctx, &row, &options, fn)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// workOn calls fn for the run, ends it, and returns the next one that it has taken, nil for none.
-func (r *Run) workOn(ctx context.Context, row *RunRow, o *runOptions, fn func(context.Context, *Run) (json.RawMessage, error)) (next *Run, nextRow RunRow, err error) {
-	defer r.Leave() // for a panic
-	of, stop := r.Beat(ctx, 0)
-	defer stop()
-	if job, _ := JobOf(row); job.TimeoutMS > 0 {
-		var cancel context.CancelFunc
-		of, cancel = context.WithTimeoutCause(of, job.Timeout(), errTimeout)
-		defer cancel()
-	}
-	result, err := fn(of, r)
-	if err == nil && len(result) > MaxResult {
-		err = invalidf("the result has %d bytes, the limit is %d", len(result), MaxResult)
-	}
-	e := endOf(ctx, context.Cause(of), err)
-	if output := ParseResult(result); err == nil && output != nil {
-		b, err := json.Marshal(output)
-		if err != nil {
-			return nil, nextRow, err
-		}
-		e.Also = func(tx *Tx) error {
-			return tx.Put(&StepRow{RunID: r.id, StepType: "result", Name: "result", AgentName: row.EffectiveAgentName, Status: Completed, Output: b})
-		}
-	}
-	for {
-		next, nextRow, err = r.endThenClaim(ctx, e, o)
-		switch {
-		case errors.Is(err, engine.ErrBusy) && ctx.Err() == nil:
-		case errors.Is(err, ErrRecovered), errors.Is(err, ErrEnded):
-			return nil, nextRow, nil // another worker has it
-		default:
-			return next, nextRow, err
-		}
-	}
-}
-
-// endOf returns how a run ends whose function returned err, and whose context ended with cause.
-func endOf(ctx context.Context, cause, err error) End {
-	var later Later
-	switch {
-	case err == nil:
-		return End{Status: Completed}
-	case errors.Is(cause, ErrCancelled):
-		return End{Status: Cancelled, ErrorCode: "cancelled", ErrorMessage: err.Error()}
-	case errors.Is(cause, errTimeout):
-		return End{Status: TimedOut, ErrorCode: "timeout", ErrorMessage: err.Error()}
-	case errors.Is(err, ErrWaiting):
-		return End{Status: Waiting, ErrorCode: "error", ErrorMessage: err.Error()}
-	case errors.Is(err, ErrOutcome):
-		return End{Status: Failed, ErrorCode: CodeOutcome, ErrorMessage: err.Error()}
-	case errors.As(err, &later):
-		return End{Status: Failed, ErrorCode: "later", ErrorMessage: err.Error(), Later: max(time.Duration(later), time.Millisecond)}
-	case ctx.Err() != nil:
-		return End{Status: Failed, ErrorCode: "later", ErrorMessage: fmt.Sprintf("the worker ends: %v", err), Later: time.Millisecond}
-	}
-	return End{Status: Failed, ErrorCode: "error", ErrorMessage: err.Error()}
-}

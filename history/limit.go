@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,22 +24,10 @@ const MaxRate = 1_000_000
 
 var limitScopes = []string{"subject", "workspace", StartsOfAll, StartsOfAgent, StartsOfSubject, StartsOfKey}
 
-// LimitRow bounds the runs of a subject or of a workspace, or the starts of queued runs.
-type LimitRow struct {
-	ID        string // scope and ref
-	Scope     string // subject, workspace, or one of StartsOf…
-	Ref       string // whose; "" for every subject that has no separate limit, or for the own workspace
-	Active    int64  `column:",opt"` // how many runs may be active at once; 0 for any number
-	Rate      int64  `column:",opt"` // how many may be started or enqueued within Per; 0 for any number
-	PerMS     int64  `column:",opt"`
-	CreatedAt time.Time
-}
-
 // Entity implements Row.
 func (*LimitRow) Entity() Entity { return Limit }
 
-func (r *LimitRow) subtype() string { return r.Scope }
-func (r *LimitRow) keys(k *keys)    { k.add(byLimit) }
+func (r *LimitRow) keys(k *keys) { k.add(byLimit) }
 
 func (r *LimitRow) valid() error {
 	if r.Active < 0 || r.Rate < 0 || r.Rate > MaxRate || (r.Rate == 0) != (r.PerMS <= 0) {
@@ -169,18 +155,6 @@ type rateState struct {
 	Starts [][2]int64 `json:"starts"` // when the last of them was, and how many
 
 	back bool // the clock was set back since the newest start, and the time line continues from now
-}
-
-// uptime returns an id of the boot and the time since then; "" where the system does not tell.
-func uptime() (boot string, up time.Duration) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	text, err2 := os.ReadFile("/proc/uptime")
-	seconds, _, _ := strings.Cut(string(text), " ")
-	n, err3 := strconv.ParseFloat(seconds, 64)
-	if err != nil || err2 != nil || err3 != nil {
-		return "", 0
-	}
-	return strings.TrimSpace(string(id)), time.Duration(n * float64(time.Second))
 }
 
 // advance brings the time line to now.

@@ -50,6 +50,13 @@ func (r *StepRow) storesFailure() bool {
 		bytes.Contains(r.Output, []byte(`"output":"`)) && !bytes.Contains(r.Output, []byte(`"output":""`))
 }
 
+func (r *StepRow) keys(k *keys) {
+	k.list = append(k.list, indexKey(byStepRun, r.Seq, r.RunID))
+	if r.storesFailure() {
+		k.add(byHandlerOutput, r.AgentName)
+	}
+}
+
 // Command returns the output of a run's command: the output of its last step "command".
 func (h *History) Command(ctx context.Context, run string) (out CommandOutput, err error) {
 	for s, err := range h.Steps(ctx, run) {
@@ -215,49 +222,6 @@ func WithLog(fn func(Record)) Option { return func(h *History) { h.log = fn } }
 
 // WithLogLines is [WithLog] for a log of lines, each as [Record.LogLine] returns it.
 func WithLogLines(fn func(line string)) Option { return WithLog(func(r Record) { fn(r.LogLine()) }) }
-
-// note keeps a record of what was written, for the log.
-func (tx *Tx) note(r Row, eventID int64) error {
-	if tx.h.log == nil {
-		return nil
-	}
-	var run RunRow
-	switch row := r.(type) {
-	case *RunRow:
-		run = *row
-	case *ToolCallRow, *HookRunRow, *ActionRunRow:
-		if ok, err := tx.Get(&run, runOf(r)); err != nil || !ok {
-			return err
-		}
-	default:
-		return nil
-	}
-	rec := tx.h.record("", &run)
-	switch r := r.(type) {
-	case *RunRow:
-	case *ToolCallRow:
-		rec.At, rec.ToolCallID, rec.SourceType, rec.ToolName, rec.Status, rec.DurationMS = r.StartedAt, r.ID, r.SourceType, r.ToolName, r.Status, r.DurationMS
-	case *HookRunRow:
-		rec.At, rec.HookName, rec.EventName, rec.Status, rec.ErrorMessage = r.StartedAt, r.HookName, r.EventName, r.Status, r.ErrorMessage
-		rec.DurationMS = max(0, r.EndedAt.Sub(r.StartedAt)).Milliseconds()
-	case *ActionRunRow:
-		rec.At, rec.ActionName, rec.Status = r.StartedAt, r.ActionName, r.Status
-		rec.DurationMS = max(0, r.EndedAt.Sub(r.StartedAt)).Milliseconds()
-	}
-	if r.Entity() != RunEntity {
-		rec.ErrorCode = ""
-	}
-	rec.Event, rec.HistoryEventID = string(r.Entity())+" "+rec.Status, eventID
-	if rec.WorkspaceID == "" {
-		var own WorkspaceRow
-		if _, _, err := tx.read(&own, rowKey(Workspace, "")); err != nil {
-			return err
-		}
-		rec.WorkspaceID = own.ID
-	}
-	tx.notes = append(tx.notes, rec)
-	return nil
-}
 
 // LogLine returns the record as a line of a log: what happened, and then the fields that
 // are not empty, as name=value; a value that is not plain is quoted as in JSON.

@@ -167,31 +167,3 @@ func (c *Change) owner() ([]byte, error) {
 	err := json.Unmarshal(c.Row, &row)
 	return rowKey(RunEntity, row.RunID), err
 }
-
-// workspaceOf returns the workspace that a session or run names.
-func workspaceOf(r Row) string {
-	switch r := r.(type) {
-	case *SessionRow:
-		return r.WorkspaceID
-	case *RunRow:
-		return r.WorkspaceID
-	}
-	return ""
-}
-
-// runOf returns the run that the row hangs on.
-func runOf(r Row) string {
-	switch r := r.(type) {
-	case *StepRow:
-		return r.RunID
-	case *ToolCallRow:
-		return r.RunID
-	case *HookRunRow:
-		return r.RunID
-	case *ActionRunRow:
-		return r.RunID
-	case *ArtifactRow:
-		return r.RunID
-	}
-	return ""
-}

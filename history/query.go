@@ -268,11 +268,6 @@ func (h *History) ToolCalls(ctx context.Context, q Query) iter.Seq2[ToolCallRow,
 	})
 }
 
-// HookRuns gives the runs of hooks in a run, in order.
-func (h *History) HookRuns(ctx context.Context, run string) iter.Seq2[HookRunRow, error] {
-	return list[HookRunRow](ctx, h, prefix(byHookRun, run), false, 0, nil)
-}
-
 // ActionRuns gives the runs of actions in a run, in order.
 func (h *History) ActionRuns(ctx context.Context, run string) iter.Seq2[ActionRunRow, error] {
 	return list[ActionRunRow](ctx, h, prefix(byActionRun, run), false, 0, nil)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"thread/engine"
@@ -88,48 +89,12 @@ func (tx *Tx) enqueueOnce(n *NewJob, job *Job) error {
 	return tx.enqueue(&n.RunRow, job, n.Input)
 }
 
-func (tx *Tx) enqueue(row *RunRow, job *Job, input json.RawMessage) error {
-	if err := tx.prepare(row); err != nil {
-		return err
-	}
-	if err := tx.checkLimits(row, false, true); err != nil {
-		return err
-	}
-	row.Status, row.Attempt, row.Supervised = Queued, 0, false
-	if err := tx.Put(row); err != nil {
-		return err
-	}
-	if input != nil {
-		step := StepRow{ID: inputStep(row.ID), RunID: row.ID, Seq: 1, StepType: "input", Name: "input", AgentName: row.AgentName, Status: Completed, Input: input}
-		if err := tx.Put(&step); err != nil {
-			return err
-		}
-	}
-	return tx.joinNew(row, job)
-}
-
-// Input returns the input of a run, nil where it has none.
-func (h *History) Input(ctx context.Context, run string) (json.RawMessage, error) {
-	var s StepRow
-	err := h.Get(ctx, &s, inputStep(run))
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil
-	}
-	return s.Input, err
-}
-
 // Input is [History.Input] of the run.
 func (r *Run) Input(ctx context.Context) (json.RawMessage, error) {
 	if r.hasInput {
 		return r.input, nil
 	}
 	return r.h.Input(ctx, r.id)
-}
-
-func (tx *Tx) input(run string) (json.RawMessage, error) {
-	var s StepRow
-	_, err := tx.Get(&s, inputStep(run))
-	return s.Input, err
 }
 
 // AwaitEnd returns the run when it has ended. When ctx ends before, it returns the run as it
@@ -330,45 +295,99 @@ func (h *History) claimOr(ctx context.Context, events *eventWatch, w engine.Watc
 	return nil, RunRow{}, err
 }
 
-// Requeue gives a run that has failed or timed out back to the queue, where its old
-// place is the first of its session. It returns [ErrState] for any other one.
-func (h *History) Requeue(ctx context.Context, id string) (row RunRow, err error) {
-	err = h.Update(ctx, func(tx *Tx) error {
-		row = RunRow{}
-		if err := tx.must(&row, id); err != nil {
-			return err
-		}
-		if row.Status != Failed && row.Status != TimedOut {
-			return stateError(&row, "requeued")
-		}
-		rec := recoveryOf(&row)
-		rec.Attempts, rec.Quarantined, rec.Reason = 0, false, "requeued by hand"
-		if job, is := JobOf(&row); is {
-			job.Failures, job.Due = 0, time.Time{}
-			if err := SetJob(&row, job); err != nil {
-				return err
-			}
-		}
-		return tx.requeue(&row, rec)
-	})
-	return row, err
-}
-
-// requeue stores the run as queued.
-func (tx *Tx) requeue(row *RunRow, rec Recovery) error {
-	var err error
-	if row.Metadata, err = SetMember(row.Metadata, "recovery", rec); err != nil {
+// Work calls fn for each run of the queue that is ready, until ctx ends, and returns the cause.
+// What fn returns is the result of the run, at most MaxResult bytes. An error of fn fails the
+// attempt, except for [ErrWaiting] of [Run.Wait] and [Later].
+//
+// The context of fn ends with ctx, when the run is to be cancelled, or when the time of its job
+// has passed. A run whose fn returns an error after the end of ctx is queued again. Any number of
+// workers may work next to each other.
+func (h *History) Work(ctx context.Context, o WorkOptions, fn func(ctx context.Context, r *Run) (json.RawMessage, error)) error {
+	start := o.Recover
+	start.Start = true
+	if _, err := h.Recover(ctx, start); err != nil {
 		return err
 	}
-	return tx.queueAs(row, Queued)
+	ctx, stop := context.WithCancelCause(ctx)
+	var workers, recovery sync.WaitGroup
+	for range max(o.Parallel, 1) {
+		workers.Go(func() {
+			if err := h.workOne(ctx, &o, fn); err != nil {
+				stop(err)
+			}
+		})
+	}
+	recovery.Go(func() {
+		for pause(ctx, 3*DefaultBeat) == nil {
+			_, _ = h.Recover(ctx, o.Recover) // the next one tries again
+		}
+	})
+	workers.Wait()
+	cause := context.Cause(ctx)
+	stop(nil)
+	recovery.Wait()
+	return cause
 }
 
-// queueAs stores the run as Queued or Waiting, without what its last attempt has left.
-func (tx *Tx) queueAs(row *RunRow, status string) error {
-	beat := row.HeartbeatAt
-	*row = RunRow{ID: row.ID, WorkspaceID: row.WorkspaceID, SessionID: row.SessionID, ParentRunID: row.ParentRunID,
-		TriggerType: row.TriggerType, TriggerRef: row.TriggerRef, InitiatorRef: row.InitiatorRef,
-		AgentName: row.AgentName, EffectiveAgentName: row.EffectiveAgentName, SwitchCount: row.SwitchCount,
-		Status: status, Metadata: row.Metadata, CreatedAt: row.CreatedAt, Attempt: row.Attempt, BeatEvery: row.BeatEvery, HeartbeatAt: beat}
-	return tx.Put(row)
+// workOne works on one run after the other.
+func (h *History) workOne(ctx context.Context, o *WorkOptions, fn func(context.Context, *Run) (json.RawMessage, error)) error {
+	claim := h.ClaimWait
+	if o.Drain {
+		claim = h.Claim
+	}
+	options := runOptions{supervised: true, alone: true, agents: o.Agents}
+	for ctx.Err() == nil {
+		r, row, err := claim(ctx, func(o *runOptions) { *o = options })
+		switch {
+		case errors.Is(err, engine.ErrBusy):
+			continue
+		case errors.Is(err, ErrNoneReady):
+			return nil
+		case err != nil:
+			return err
+		}
+		for err == nil && r != nil {
+			r, row, err = r.workOn(ctx, &row, &options, fn)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// workOn calls fn for the run, ends it, and returns the next one that it has taken, nil for none.
+func (r *Run) workOn(ctx context.Context, row *RunRow, o *runOptions, fn func(context.Context, *Run) (json.RawMessage, error)) (next *Run, nextRow RunRow, err error) {
+	defer r.Leave() // for a panic
+	of, stop := r.Beat(ctx, 0)
+	defer stop()
+	if job, _ := JobOf(row); job.TimeoutMS > 0 {
+		var cancel context.CancelFunc
+		of, cancel = context.WithTimeoutCause(of, job.Timeout(), errTimeout)
+		defer cancel()
+	}
+	result, err := fn(of, r)
+	if err == nil && len(result) > MaxResult {
+		err = invalidf("the result has %d bytes, the limit is %d", len(result), MaxResult)
+	}
+	e := endOf(ctx, context.Cause(of), err)
+	if output := ParseResult(result); err == nil && output != nil {
+		b, err := json.Marshal(output)
+		if err != nil {
+			return nil, nextRow, err
+		}
+		e.Also = func(tx *Tx) error {
+			return tx.Put(&StepRow{RunID: r.id, StepType: "result", Name: "result", AgentName: row.EffectiveAgentName, Status: Completed, Output: b})
+		}
+	}
+	for {
+		next, nextRow, err = r.endThenClaim(ctx, e, o)
+		switch {
+		case errors.Is(err, engine.ErrBusy) && ctx.Err() == nil:
+		case errors.Is(err, ErrRecovered), errors.Is(err, ErrEnded):
+			return nil, nextRow, nil // another worker has it
+		default:
+			return next, nextRow, err
+		}
+	}
 }

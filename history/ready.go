@@ -5,9 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
-
-	"thread/lock"
 )
 
 // A queued run is in one of these places:
@@ -65,16 +64,6 @@ func (r *RunRow) jobKeys(k *keys) {
 		k.add(byGroupFailed, job.Group)
 	}
 }
-
-func readyKey(r *RunRow, number int64) []byte {
-	job, _ := JobOf(r)
-	b := prefix(byReady, r.EffectiveAgentName)
-	b = binary.BigEndian.AppendUint64(b, ^uint64(job.Priority))
-	return binary.BigEndian.AppendUint64(b, uint64(number))
-}
-
-// rankOf returns the part of a key in byReady that orders runs of all agents.
-func rankOf(key []byte) []byte { return key[len(key)-16:] }
 
 func dueKey(at time.Time, number int64) []byte {
 	b := binary.BigEndian.AppendUint64([]byte{byDue}, uint64(max(0, at.UnixMilli())))
@@ -182,67 +171,16 @@ func (tx *Tx) readyOld() error {
 	return nil
 }
 
-// ready returns how many runs may start, of each session one.
-func (tx *Tx) ready() (n int) {
-	for _, index := range []byte{byReady, byReadyOld} {
-		for range tx.by.Ascend([]byte{index}, after([]byte{index})) {
-			n++
-		}
+// ids returns the ids of the rows in an index, in its order.
+func (tx *Tx) ids(p []byte) (ids []string) {
+	for rec := range tx.by.Ascend(p, after(p)) {
+		ids = append(ids, string(rec.Value))
 	}
-	return n
+	return ids
 }
 
 // releaseRows is how many runs are released in one commit.
 const releaseRows = 256
-
-// release queues the runs that have become due, and returns when the next one is, the zero
-// time where there is none, and whether a run may be ready. The event that a run waits for is
-// looked for after the moment at which the time of the wait has come: an event that came
-// before is the answer.
-func (h *History) release(ctx context.Context) (next time.Time, ready bool, err error) {
-	for first := true; ; first = false {
-		var upto time.Time
-		todo, waits := false, false
-		err = h.View(h.wantsIndexes(ctx, nil, queuePlaces...), func(tx *Tx) error {
-			upto = tx.now
-			ids, at, old := tx.toRelease(upto)
-			next, todo, waits = at, len(ids) > 0 || old, tx.any([]byte{byWaitEvent})
-			ready = tx.any([]byte{byReady})
-			return nil
-		})
-		h.mu.Lock()
-		h.eventsWaited = waits
-		h.mu.Unlock()
-		var asked map[string]bool // the waits for events that were looked for
-		if err == nil && waits && (first || todo) {
-			asked, err = h.answerEvents(ctx)
-			ready = true // with an answer
-		}
-		if err != nil || !todo {
-			return next, ready, err
-		}
-		err = h.Update(ctx, func(tx *Tx) error {
-			ids, _, old := tx.toRelease(upto)
-			if old {
-				if err := tx.readyOld(); err != nil {
-					return err
-				}
-			}
-			for _, id := range ids {
-				if err := tx.due(id, asked); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return next, false, err
-		}
-	}
-}
-
-// queuePlaces are where release and take begin to look in the indexes.
-var queuePlaces = [][]byte{{byReady}, {byDue}, {byReadyOld}, {byWaitEvent}}
 
 // toRelease returns runs that have become due by then, and when the next one is: the zero time
 // where there is none or that is not known yet. It also reports whether there are runs as older
@@ -268,27 +206,6 @@ func (tx *Tx) mayRelease() bool {
 	return len(ids) > 0 || old || tx.any([]byte{byWaitEvent})
 }
 
-// due stores that a queued run is due, or that a run has waited until its time: for an event only
-// if that was looked for.
-func (tx *Tx) due(id string, asked map[string]bool) error {
-	var row RunRow
-	if err := tx.must(&row, id); err != nil {
-		return err
-	}
-	job, _ := JobOf(&row)
-	switch {
-	case row.Status == Waiting && job.Wait.For == ForEvent && !asked[job.Wait.Step]:
-		return nil // it has begun to wait meanwhile: it is looked at again
-	case row.Status == Waiting:
-		return tx.timeCame(&row)
-	}
-	job.Due = time.Time{}
-	if err := SetJob(&row, job); err != nil {
-		return err
-	}
-	return tx.Put(&row)
-}
-
 // noneReady says when a run may be ready: the zero time where only a change can tell.
 type noneReady struct {
 	at     time.Time
@@ -296,6 +213,7 @@ type noneReady struct {
 }
 
 func (*noneReady) Error() string { return ErrNoneReady.Error() }
+
 func (*noneReady) Unwrap() error { return ErrNoneReady }
 
 // sooner lets e look again at that time, if it is before what is known.
@@ -311,90 +229,6 @@ func (tx *Tx) local(at time.Time) time.Time {
 		return at
 	}
 	return at.Add(tx.h.now().Sub(tx.now))
-}
-
-// heldAgain is how long a run is passed over whose last worker has not let go of it.
-const heldAgain = 20 * time.Millisecond
-
-// take begins the run that is to start next, and returns noneReady where there is none.
-func (tx *Tx) take(ctx context.Context, o *runOptions) (r *Run, row RunRow, err error) {
-	none := new(noneReady)
-	limits := tx.startLimits()
-	passed := map[string]bool{}
-	for {
-		id, err := tx.next(o, limits, passed, none)
-		if err != nil {
-			return nil, row, err
-		}
-		if id == "" {
-			if none.commit, err = limits.anchor(); err != nil {
-				return nil, row, err
-			}
-			return nil, row, none
-		}
-		if err := tx.must(&row, id); err != nil {
-			return nil, row, err
-		}
-		row.Supervised = o.supervised
-		r = &Run{h: tx.h, id: row.ID, attempt: row.Attempt + 1}
-		switch err := r.claimLock(ctx, o); {
-		case errors.Is(err, lock.ErrHeld):
-			passed[id] = true
-			none.sooner(tx.local(tx.now.Add(heldAgain)))
-			continue
-		case err != nil:
-			return r, row, err
-		}
-		if err := limits.count(&row); err != nil {
-			return r, row, err
-		}
-		if o.alone { // its function will most likely ask
-			if r.input, err = tx.input(row.ID); err != nil {
-				return r, row, err
-			}
-			r.hasInput = true
-		}
-		return r, row, tx.begin(&row, o)
-	}
-}
-
-// next returns the id of the run that is to start next, "" where there is none.
-func (tx *Tx) next(o *runOptions, limits *startLimits, passed map[string]bool, none *noneReady) (id string, err error) {
-	var best []byte
-	for _, p := range tx.readyAgents(o.agents) {
-		for rec := range tx.by.Ascend(p, after(p)) {
-			if best != nil && bytes.Compare(rankOf(rec.Key), best) > 0 {
-				break
-			}
-			if passed[string(rec.Value)] {
-				continue
-			}
-			var row RunRow
-			if err := tx.must(&row, string(rec.Value)); err != nil {
-				return "", err
-			}
-			switch err := tx.checkLimits(&row, true, false); {
-			case errors.Is(err, ErrLimit):
-				continue
-			case err != nil:
-				return "", err
-			}
-			at, all, err := limits.when(&row)
-			switch {
-			case err != nil:
-				return "", err
-			case !at.IsZero():
-				none.sooner(tx.local(at))
-				if all {
-					return "", nil
-				}
-				continue
-			}
-			best, id = bytes.Clone(rankOf(rec.Key)), row.ID
-			break
-		}
-	}
-	return id, nil
 }
 
 // readyAgents returns the prefixes of these agents in byReady, of all that are in it where
@@ -419,4 +253,74 @@ func (tx *Tx) readyAgents(agents []string) (list [][]byte) {
 		list, from = append(list, p), after(p)
 	}
 	return list
+}
+
+// End is how a run ends.
+type End struct {
+	Status                  string // Completed, Failed, Cancelled or TimedOut; Waiting after ErrWaiting
+	ErrorCode, ErrorMessage string
+	// Later, above 0, queues the run again, due after that time, in place of its end.
+	Later time.Duration
+	// Also writes more rows in the same commit, if it is set. It may be called more often than
+	// once, each time in a transaction that has none of its rows.
+	Also func(tx *Tx) error
+}
+
+// again queues a run whose attempt ended in that way once more. It returns false where the
+// run has ended.
+func (tx *Tx) again(row *RunRow, e *End) (bool, error) {
+	job, _ := JobOf(row)
+	failed := e.Status == Failed || e.Status == TimedOut
+	switch {
+	case !row.CancelRequestedAt.IsZero(), e.ErrorCode == CodeOutcome:
+		return false, nil
+	case e.Later > 0:
+		job.Due = tx.now.Add(e.Later)
+	case failed && job.Failures < job.Retries:
+		job.Failures++
+		job.Due = tx.now.Add(job.Pause())
+		job.LastError = e.ErrorMessage
+	default:
+		return false, nil
+	}
+	if err := SetJob(row, job); err != nil {
+		return false, err
+	}
+	return true, tx.queueAs(row, Queued)
+}
+
+// queueAs stores the run as Queued or Waiting, without what its last attempt has left.
+func (tx *Tx) queueAs(row *RunRow, status string) error {
+	beat := row.HeartbeatAt
+	*row = RunRow{ID: row.ID, WorkspaceID: row.WorkspaceID, SessionID: row.SessionID, ParentRunID: row.ParentRunID,
+		TriggerType: row.TriggerType, TriggerRef: row.TriggerRef, InitiatorRef: row.InitiatorRef,
+		AgentName: row.AgentName, EffectiveAgentName: row.EffectiveAgentName, SwitchCount: row.SwitchCount,
+		Status: status, Metadata: row.Metadata, CreatedAt: row.CreatedAt, Attempt: row.Attempt, BeatEvery: row.BeatEvery, HeartbeatAt: beat}
+	return tx.Put(row)
+}
+
+// CodeOutcome is the error code of a run in which the outcome of a step is unknown. The run is
+// not tried again.
+const CodeOutcome = "outcome_unknown"
+
+// endOf returns how a run ends whose function returned err, and whose context ended with cause.
+func endOf(ctx context.Context, cause, err error) End {
+	var later Later
+	switch {
+	case err == nil:
+		return End{Status: Completed}
+	case errors.Is(cause, ErrCancelled):
+		return End{Status: Cancelled, ErrorCode: "cancelled", ErrorMessage: err.Error()}
+	case errors.Is(cause, errTimeout):
+		return End{Status: TimedOut, ErrorCode: "timeout", ErrorMessage: err.Error()}
+	case errors.Is(err, ErrWaiting):
+		return End{Status: Waiting, ErrorCode: "error", ErrorMessage: err.Error()}
+	case errors.Is(err, ErrOutcome):
+		return End{Status: Failed, ErrorCode: CodeOutcome, ErrorMessage: err.Error()}
+	case errors.As(err, &later):
+		return End{Status: Failed, ErrorCode: "later", ErrorMessage: err.Error(), Later: max(time.Duration(later), time.Millisecond)}
+	case ctx.Err() != nil:
+		return End{Status: Failed, ErrorCode: "later", ErrorMessage: fmt.Sprintf("the worker ends: %v", err), Later: time.Millisecond}
+	}
+	return End{Status: Failed, ErrorCode: "error", ErrorMessage: err.Error()}
 }

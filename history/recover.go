@@ -7,17 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"thread/lock"
-)
-
-// The error codes of runs that recovery has ended.
-const (
-	CodeRecovery    = "worker_recovery_failed"
-	CodeQuarantined = "worker_recovery_quarantined"
 )
 
 // Strategy says what becomes of a run whose worker is gone.
@@ -45,6 +40,14 @@ type RecoverOptions struct {
 	Only func(row *RunRow) bool
 }
 
+// WorkOptions say which runs [History.Work] takes.
+type WorkOptions struct {
+	Agents   []string       // only runs of these; empty for any
+	Parallel int            // how many at once; 0 for 1
+	Drain    bool           // end when no run is ready, in place of waiting
+	Recover  RecoverOptions // of the runs of workers that are gone
+}
+
 // Recovery stands in the metadata of a run, as "recovery".
 type Recovery struct {
 	Attempts    int    `json:"attempts"` // how often it was queued again by itself
@@ -64,10 +67,6 @@ func recoveryOf(row *RunRow) (r Recovery) {
 		r = in.Recovery
 	}
 	return r
-}
-
-func recoveredBy(row *RunRow) bool {
-	return row.ErrorCode == CodeRecovery || row.ErrorCode == CodeQuarantined
 }
 
 func stateError(row *RunRow, what string) error {
@@ -167,18 +166,6 @@ func (o *RecoverOptions) wants(tx *Tx, row *RunRow) (bool, error) {
 	return !queued, err
 }
 
-// endAllLeft ends what is left of the commands of all these runs, at the same time: each has
-// the whole grace.
-func (h *History) endAllLeft(ctx context.Context, active []RunRow, judged []vitality) {
-	var all sync.WaitGroup
-	for i := range active {
-		if judged[i] == left {
-			all.Go(func() { _, _ = h.endLeft(ctx, active[i].ID) }) // it is judged again
-		}
-	}
-	all.Wait()
-}
-
 // errAlive says that a run has shown that it lives.
 var errAlive = errors.New("the run lives")
 
@@ -247,6 +234,26 @@ func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) erro
 	return tx.Put(row)
 }
 
+// leftSteps notes the steps of a run whose attempt ends: a process that died has left their
+// locks. Most runs have none, and then the steps are not read.
+func (tx *Tx) leftSteps(run string) {
+	dir, err := os.Open(filepath.Dir(tx.h.beatPath(run)))
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1) // what cannot be read stays
+	ofStep := func(name string) bool { return strings.HasPrefix(name, DoType+"_") }
+	if !slices.ContainsFunc(names, ofStep) {
+		return
+	}
+	for _, id := range tx.ids(prefix(byStepRun, run)) {
+		if ofStep(id) && slices.Contains(names, id) {
+			tx.steps = append(tx.steps, id)
+		}
+	}
+}
+
 // endSteps marks the steps as failed that a worker which is gone has left running.
 func (tx *Tx) endSteps(run string) error {
 	for _, id := range tx.ids(prefix(byStepRun, run)) {
@@ -283,8 +290,6 @@ type keptEnd struct {
 	Later   time.Duration `json:"later,omitempty"`
 }
 
-func (h *History) keptPath(run string) string { return h.beatPath(run) + "~end" }
-
 // Keep keeps the end of a run that could not be stored, with the output of its step, for
 // recovery to store. The run is left then.
 func (r *Run) Keep(e End, step *StepRow) error {
@@ -314,6 +319,39 @@ func (h *History) keptEnd(row *RunRow) *keptEnd {
 	return &k
 }
 
+// Requeue gives a run that has failed or timed out back to the queue, where its old
+// place is the first of its session. It returns [ErrState] for any other one.
+func (h *History) Requeue(ctx context.Context, id string) (row RunRow, err error) {
+	err = h.Update(ctx, func(tx *Tx) error {
+		row = RunRow{}
+		if err := tx.must(&row, id); err != nil {
+			return err
+		}
+		if row.Status != Failed && row.Status != TimedOut {
+			return stateError(&row, "requeued")
+		}
+		rec := recoveryOf(&row)
+		rec.Attempts, rec.Quarantined, rec.Reason = 0, false, "requeued by hand"
+		if job, is := JobOf(&row); is {
+			job.Failures, job.Due = 0, time.Time{}
+			if err := SetJob(&row, job); err != nil {
+				return err
+			}
+		}
+		return tx.requeue(&row, rec)
+	})
+	return row, err
+}
+
+// requeue stores the run as queued.
+func (tx *Tx) requeue(row *RunRow, rec Recovery) error {
+	var err error
+	if row.Metadata, err = SetMember(row.Metadata, "recovery", rec); err != nil {
+		return err
+	}
+	return tx.queueAs(row, Queued)
+}
+
 // putKept stores it.
 func (tx *Tx) putKept(row *RunRow, k *keptEnd) error {
 	var s StepRow
@@ -329,4 +367,24 @@ func (tx *Tx) putKept(row *RunRow, k *keptEnd) error {
 		return err
 	}
 	return tx.finish(row, &End{Status: k.Status, ErrorCode: k.Code, ErrorMessage: k.Message, Later: k.Later}, k.EndedAt)
+}
+
+// finish stores the end of an attempt, which is the end of the run, unless a job is to be tried again.
+func (tx *Tx) finish(row *RunRow, end *End, at time.Time) error {
+	tx.leftSteps(row.ID)
+	e := *end
+	if e.Status == Waiting {
+		if parked, err := tx.park(row); parked || err != nil {
+			return err
+		}
+		if e.Status = Failed; !row.CancelRequestedAt.IsZero() {
+			e = End{Status: Cancelled}
+		}
+	}
+	if again, err := tx.again(row, &e); again || err != nil {
+		return err
+	}
+	row.Status, row.EndedAt = e.Status, at
+	row.ErrorCode, row.ErrorMessage = e.ErrorCode, e.ErrorMessage
+	return tx.Put(row)
 }

@@ -113,37 +113,6 @@ func (h *History) updateRuns(ctx context.Context, change func(table *engine.Reco
 	})
 }
 
-// expireRuns lets go of runs of handlers whose time has ended, some at once, except for
-// those to which a handler has added more than its output.
-func (tx *Tx) expireRuns(keep RunRetention) error {
-	for class, d := range map[string]time.Duration{"ok": keep.OK, "failed": keep.Failed} {
-		p := prefix(byHandlerEnded, class)
-		var over []string
-		for rec := range tx.by.Ascend(p, after(p)) {
-			var row RunRow
-			id := string(rec.Value)
-			if err := tx.must(&row, id); err != nil {
-				return err
-			}
-			if tx.now.Sub(row.EndedAt) <= d || len(over) >= takeRows {
-				break
-			}
-			if !tx.hasMore(&row) {
-				over = append(over, id)
-			}
-		}
-		for _, id := range over {
-			if err := tx.deleteAll(RunStep, tx.ids(prefix(byStepRun, id))); err != nil {
-				return err
-			}
-			if err := tx.Delete(RunEntity, id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // hasMore reports whether more hangs on a run than the step with its output.
 func (tx *Tx) hasMore(row *RunRow) bool {
 	if row.SessionID != "" || len(tx.ids(prefix(byStepRun, row.ID))) > 1 {
@@ -234,6 +203,39 @@ func (h *History) RetainEvents(ctx context.Context, dryRun bool) error {
 	}
 	_, _, err = h.Prune(ctx, engine.Retention{Through: through, Lines: true, DryRun: dryRun})
 	return err
+}
+
+// Prune drops history events as [engine.Thread.Prune] does, and keeps every row: one
+// whose newest version is among what goes is first written again, unchanged, as
+// OpReplace. It returns how many those were. The errors are the errors of
+// [engine.Thread.Prune], and [ErrOwner], as pruning may put another file in the place of
+// the database.
+func (h *History) Prune(ctx context.Context, r engine.Retention) (c engine.Compaction, replaced int64, err error) {
+	t, err := h.thread(false)
+	if err != nil || t == nil {
+		return c, 0, err
+	}
+	if err := h.mayReplace(); err != nil && !r.DryRun {
+		return c, 0, err
+	}
+	dry := r
+	dry.DryRun = true
+	if c, err = t.Prune(ctx, dry); err != nil || c.Through == 0 {
+		return c, 0, err
+	}
+	through := c.Through
+	for from := int64(0); from < through; {
+		n, next, err := h.replaceSome(ctx, from, through, r.DryRun)
+		replaced += n
+		if err != nil {
+			return c, replaced, err
+		}
+		from = next
+	}
+	if !r.DryRun {
+		c, err = t.Prune(ctx, engine.Retention{Through: through, Force: r.Force, Lines: r.Lines})
+	}
+	return c, replaced, err
 }
 
 // beyond returns the id up to which history events are to go, so that those that go for

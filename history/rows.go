@@ -1,11 +1,18 @@
 package history
 
 import (
-	"context"
+	"encoding/binary"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"reflect"
 	"time"
 )
+
+// keys collects the index keys of a row.
+type keys struct {
+	first, latest int64
+	list          [][]byte
+}
 
 // Row is one row of an entity. Text that is empty, times that are zero and JSON that
 // is nil are null. The columns are the fields of its type in their order, see rowFields.
@@ -15,6 +22,23 @@ type Row interface {
 	keys(k *keys)
 	subtype() string // of its history event; "" for none
 	valid() error
+}
+
+// runOf returns the run that the row hangs on.
+func runOf(r Row) string {
+	switch r := r.(type) {
+	case *StepRow:
+		return r.RunID
+	case *ToolCallRow:
+		return r.RunID
+	case *HookRunRow:
+		return r.RunID
+	case *ActionRunRow:
+		return r.RunID
+	case *ArtifactRow:
+		return r.RunID
+	}
+	return ""
 }
 
 // WorkspaceRow is a workspace: this directory, or another one when several share a
@@ -94,6 +118,18 @@ type RunRow struct {
 	Supervised bool
 	// BeatEvery is how often it beats, in milliseconds; 0 for the default.
 	BeatEvery int64 `column:"beat_every_ms,opt"`
+}
+
+// TraceOf returns the trace context that a run was given, "" where there is none.
+func TraceOf(r *RunRow) (traceparent, requestID string) {
+	var in struct {
+		Traceparent string `json:"traceparent"`
+		RequestID   string `json:"request_id"`
+	}
+	if len(r.Metadata) == 0 || json.Unmarshal(r.Metadata, &in) != nil {
+		return "", ""
+	}
+	return in.Traceparent, in.RequestID
 }
 
 // StepRow is one step of a run.
@@ -192,14 +228,33 @@ func (*ActionRunRow) Entity() Entity { return ActionRun }
 func (*ArtifactRow) Entity() Entity { return Artifact }
 
 func (r *WorkspaceRow) subtype() string { return r.Status }
-func (r *SessionRow) subtype() string   { return r.Status }
-func (r *MessageRow) subtype() string   { return r.Role }
-func (r *RunRow) subtype() string       { return r.Status }
-func (r *StepRow) subtype() string      { return r.Status }
-func (r *ToolCallRow) subtype() string  { return r.Status }
-func (r *HookRunRow) subtype() string   { return r.Status }
+
+func (r *SessionRow) subtype() string { return r.Status }
+
+func (r *MessageRow) subtype() string { return r.Role }
+
+func (r *RunRow) subtype() string { return r.Status }
+
+// Duration returns how long the run took, or has taken by now.
+func (r *RunRow) Duration(now time.Time) time.Duration {
+	switch {
+	case r.StartedAt.IsZero():
+		return 0
+	case r.EndedAt.IsZero():
+		return max(0, now.Sub(r.StartedAt))
+	}
+	return max(0, r.EndedAt.Sub(r.StartedAt))
+}
+
+func (r *StepRow) subtype() string { return r.Status }
+
+func (r *ToolCallRow) subtype() string { return r.Status }
+
+func (r *HookRunRow) subtype() string { return r.Status }
+
 func (r *ActionRunRow) subtype() string { return r.Status }
-func (r *ArtifactRow) subtype() string  { return r.Type }
+
+func (r *ArtifactRow) subtype() string { return r.Type }
 
 // Entity is the kind of a row, and the type of its history events.
 type Entity string
@@ -217,6 +272,19 @@ const (
 	Workspace Entity = "workspace"
 	Limit     Entity = "limit"
 )
+
+// LimitRow bounds the runs of a subject or of a workspace, or the starts of queued runs.
+type LimitRow struct {
+	ID        string // scope and ref
+	Scope     string // subject, workspace, or one of StartsOf…
+	Ref       string // whose; "" for every subject that has no separate limit, or for the own workspace
+	Active    int64  `column:",opt"` // how many runs may be active at once; 0 for any number
+	Rate      int64  `column:",opt"` // how many may be started or enqueued within Per; 0 for any number
+	PerMS     int64  `column:",opt"`
+	CreatedAt time.Time
+}
+
+func (r *LimitRow) subtype() string { return r.Scope }
 
 var rowTypes = map[Entity]func() Row{
 	Workspace: func() Row { return new(WorkspaceRow) },
@@ -242,49 +310,79 @@ func NewRow(e Entity) Row {
 // IDOf returns the id of the row.
 func IDOf(r Row) string { return *idOf(r) }
 
-// Belongs makes a row that hangs on a run one of that run, with that id if it is not
-// "". It returns [ErrExists] for one of another run.
-func Belongs(r Row, run, id string) error {
-	of := textOf(r, "run_id")
-	if of == nil || r.Entity() == Message {
-		return invalidf("a %s hangs on no run", r.Entity())
-	}
-	if *of != "" && *of != run {
-		return fmt.Errorf("%w: %s %q of run %q", ErrExists, r.Entity(), id, *of)
-	}
-	*of = run
-	orElse(idOf(r), id)
-	return nil
+// idOf returns where the id of the row is.
+func idOf(r Row) *string { return reflect.ValueOf(r).Elem().Field(0).Addr().Interface().(*string) }
+
+// compact is the state of columns that go through the compact form.
+type compact struct {
+	in  string // what of it is not read yet
+	out []byte
 }
 
-// PutNew stores the rows whose ids are not there yet, in their order and in one
-// transaction, and returns how many they are. The errors are the errors of [History.Update] and
-// [Tx.Put].
-func (h *History) PutNew(ctx context.Context, rows []Row) (stored int64, err error) {
-	var named [][]byte
-	for _, r := range rows {
-		named = append(named, keyOf(r), rowKey(RunEntity, runOf(r)))
-		switch r := r.(type) {
-		case *MessageRow:
-			named = append(named, rowKey(Session, r.SessionID), rowKey(RunEntity, r.RunID))
-		case *RunRow:
-			named = append(named, rowKey(Session, r.SessionID), rowKey(RunEntity, r.ParentRunID))
-		case *ToolCallRow:
-			named = append(named, rowKey(RunStep, r.StepID))
+// uvarint takes a number off the front.
+func (p *compact) uvarint() (n uint64, ok bool) {
+	for shift := 0; shift < 64 && len(p.in) > 0; shift += 7 {
+		b := p.in[0]
+		p.in = p.in[1:]
+		if n |= uint64(b&0x7F) << shift; b < 0x80 {
+			return n, true
 		}
 	}
-	err = h.Update(h.wants(ctx, named...), func(tx *Tx) error {
-		stored = 0
-		for _, r := range rows {
-			if _, there := tx.versionOf(keyOf(r)); there {
-				continue
-			}
-			if err := tx.Put(r); err != nil {
-				return fmt.Errorf("%s %q: %w", r.Entity(), IDOf(r), err)
-			}
-			stored++
-		}
-		return nil
-	})
-	return stored, err
+	return 0, false
 }
+
+// bytes takes a text off the front; there is none at the end.
+func (p *compact) bytes() (string, error) {
+	if p.in == "" {
+		return "", nil
+	}
+	n, ok := p.uvarint()
+	if !ok || n > uint64(len(p.in)) {
+		return "", errCompact
+	}
+	s := p.in[:n]
+	p.in = p.in[n:]
+	return s, nil
+}
+
+// varint takes a number off the front; there is 0 at the end.
+func (p *compact) varint() (int64, error) {
+	if p.in == "" {
+		return 0, nil
+	}
+	n, ok := p.uvarint()
+	if !ok {
+		return 0, errCompact
+	}
+	return int64(n>>1) ^ -int64(n&1), nil
+}
+
+func (p *compact) putText(s string) {
+	p.out = append(binary.AppendUvarint(p.out, uint64(len(s))), s...)
+}
+
+func (p *compact) putNumber(n int64) { p.out = binary.AppendVarint(p.out, n) }
+
+func (p *compact) putTime(t time.Time) {
+	ms := int64(0)
+	if !t.IsZero() {
+		if ms = t.UnixMilli(); ms >= 0 {
+			ms++
+		}
+	}
+	p.putNumber(ms)
+}
+
+// time returns the time of a number that putTime has put.
+func (p *compact) time() (time.Time, error) {
+	switch ms, err := p.varint(); {
+	case ms == 0 || err != nil:
+		return time.Time{}, err
+	case ms > 0:
+		return time.UnixMilli(ms - 1).UTC(), nil
+	default:
+		return time.UnixMilli(ms).UTC(), nil
+	}
+}
+
+var errCompact = errors.New("a row is cut short")

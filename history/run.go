@@ -6,29 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
+	"thread/engine"
 	"thread/lock"
 )
-
-// Run is a run that this process has started or works for. What it writes is refused
-// with [ErrRecovered] once recovery has taken the run away, and with [ErrEnded] once
-// it has ended. It is safe for concurrent use.
-type Run struct {
-	h  *History
-	id string
-	// attempt is the one that this handle is for; 0 for any.
-	attempt  int64
-	input    json.RawMessage
-	hasInput bool   // input was read
-	handler  string // not "": the consumer whose handler it is, to be stored with the first write
-
-	mu     sync.Mutex
-	silent bool       // the store has no beat of it
-	lock   *lock.File // of a supervised run
-	tree   *lock.File // the same; nil as long as a run of Work has no command
-}
 
 // ID returns the id of the run.
 func (r *Run) ID() string { return r.id }
@@ -45,43 +27,6 @@ func (r *Run) Row(ctx context.Context) (row RunRow, err error) {
 // Attach returns a handle on a run that was started elsewhere, for its attempt of
 // that number, or for any with 0. The first write says whether there is that run.
 func (h *History) Attach(id string, attempt int64) *Run { return &Run{h: h, id: id, attempt: attempt} }
-
-// claimLock makes the run beat, and takes its lock where it is supervised.
-func (r *Run) claimLock(ctx context.Context, o *runOptions) error {
-	if o.supervised {
-		var err error
-		r.lock, r.tree, err = r.h.supervise(r.id, o.alone)
-		if err != nil && (r.h.of == nil || errors.Is(err, lock.ErrHeld) || errors.As(err, new(*leftError))) {
-			return err
-		}
-	}
-	if r.h.of != nil {
-		r.noteAttempt()
-		r.silent = true
-		return nil // its row has the time of the start
-	}
-	return r.h.touch(ctx, r.id)
-}
-
-// release gives the lock back; over says that the beat is of no use any more.
-func (r *Run) release(over bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if over {
-		if !r.silent {
-			r.h.stopBeat(r.id)
-		}
-		r.h.forgetHere(r.id)
-	}
-	if r.lock != nil {
-		_ = r.lock.Close() // it was only held
-	}
-	if r.tree != nil {
-		_ = lock.Unlock(r.tree.File()) // also for what the command has left behind
-		_ = r.tree.Close()
-	}
-	r.lock, r.tree = nil, nil
-}
 
 // Tree returns the locked file that the command of a supervised run is to inherit: when this
 // process is killed, recovery ends the processes that have it. It returns nil for another run,
@@ -100,27 +45,6 @@ func (r *Run) Tree() *os.File {
 		r.tree = tree
 	}
 	return r.tree.File()
-}
-
-// fenced returns the run if it is active and in that attempt, 0 for any.
-func (tx *Tx) fenced(id string, attempt int64) (row RunRow, err error) {
-	if err := tx.must(&row, id); err != nil {
-		return row, err
-	}
-	superseded := attempt != 0 && row.Attempt != attempt
-	switch {
-	case superseded, (row.Status == Queued || row.Status == Waiting) && row.Attempt > 0, row.Ended() && recoveredBy(&row):
-		return row, fmt.Errorf("%w: %q is %s in attempt %d", ErrRecovered, id, row.Status, row.Attempt)
-	case !row.Active():
-		return row, fmt.Errorf("%w: %q is %s", ErrEnded, id, row.Status)
-	}
-	return row, nil
-}
-
-// Update runs fn in one transaction, if the run still belongs to this handle; see
-// [History.Update]. It counts as a beat.
-func (r *Run) Update(ctx context.Context, fn func(tx *Tx, row *RunRow) error) error {
-	return r.write(ctx, r.h.Update, fn)
 }
 
 // write is Update by History.Update, or share.
@@ -145,6 +69,15 @@ func (r *Run) write(ctx context.Context, update func(context.Context, func(*Tx) 
 	r.mu.Unlock()
 	_ = r.h.touch(ctx, r.id) // the write itself has shown that it lives
 	return nil
+}
+
+// beginHandler stores the row of a handler's run that is under way.
+func (tx *Tx) beginHandler(id, consumer string) error {
+	if _, ok := tx.versionOf(rowKey(RunEntity, id)); ok {
+		return nil
+	}
+	row := RunRow{ID: id, TriggerType: "message", AgentName: clip(consumer), Metadata: json.RawMessage(`{"handler":{}}`)}
+	return tx.begin(&row, &runOptions{})
 }
 
 // Switch changes the agent of the run and of its session, in one commit.
@@ -178,17 +111,6 @@ func (r *Run) Waits(ctx context.Context, waits bool) error {
 	})
 }
 
-// End is how a run ends.
-type End struct {
-	Status                  string // Completed, Failed, Cancelled or TimedOut; Waiting after ErrWaiting
-	ErrorCode, ErrorMessage string
-	// Later, above 0, queues the run again, due after that time, in place of its end.
-	Later time.Duration
-	// Also writes more rows in the same commit, if it is set. It may be called more often than
-	// once, each time in a transaction that has none of its rows.
-	Also func(tx *Tx) error
-}
-
 // End ends the run. The time of its last beat goes into the row. A job that has failed and
 // has retries left is queued again.
 func (r *Run) End(ctx context.Context, e End) error {
@@ -220,29 +142,6 @@ func (r *Run) ended(err error) {
 		r.release(err == nil)
 	}
 }
-
-// finish stores the end of an attempt, which is the end of the run, unless a job is to be tried again.
-func (tx *Tx) finish(row *RunRow, end *End, at time.Time) error {
-	tx.leftSteps(row.ID)
-	e := *end
-	if e.Status == Waiting {
-		if parked, err := tx.park(row); parked || err != nil {
-			return err
-		}
-		if e.Status = Failed; !row.CancelRequestedAt.IsZero() {
-			e = End{Status: Cancelled}
-		}
-	}
-	if again, err := tx.again(row, &e); again || err != nil {
-		return err
-	}
-	row.Status, row.EndedAt = e.Status, at
-	row.ErrorCode, row.ErrorMessage = e.ErrorCode, e.ErrorMessage
-	return tx.Put(row)
-}
-
-// Leave gives up a run without ending it: recovery finds it.
-func (r *Run) Leave() { r.release(false) }
 
 // Cancel asks a run to end: one that is queued or waits is cancelled at once, one that is
 // active learns of it by its next beat. It returns [ErrEnded] for one that has ended.
@@ -290,6 +189,48 @@ func (r *Run) Step(ctx context.Context, s StepRow) (stored StepRow, err error) {
 	return stored, err
 }
 
+// share is Update of what may share its transaction with others: fn may be called more often
+// than once, each time from the beginning.
+func (h *History) share(ctx context.Context, fn func(tx *Tx) error) error {
+	if _, err := h.thread(true); err != nil {
+		return err
+	}
+	c := &shared{h: h, ctx: ctx, fn: fn, lead: make(chan struct{}), turn: make(chan *engine.Tx), ran: make(chan bool), over: make(chan error, 1)}
+	h.group.add(c)
+	ended := ctx.Done()
+	for {
+		select {
+		case <-c.lead:
+			return c.after(h.lead(c))
+		case e := <-c.turn:
+			c.take(e)
+		case err := <-c.over:
+			return c.after(err)
+		case <-ended:
+			if h.group.withdraw(c) {
+				return context.Cause(ctx)
+			}
+			ended = nil // it is in a transaction, or leads
+		}
+	}
+}
+
+// take calls the function in the transaction of another, and says whether it succeeded. A
+// function that panics is called again when it leads, where a panic is expected.
+func (c *shared) take(e *engine.Tx) {
+	succeeded, returned := false, false
+	defer func() {
+		c.gone = !returned && recover() == nil // by runtime.Goexit
+		c.ran <- succeeded
+	}()
+	err := c.run(e)
+	var none *noneReady
+	if errors.As(err, &none) { // it has written nothing
+		c.none, err = err, nil
+	}
+	succeeded, returned = err == nil, true
+}
+
 // ToolCall stores a call of a tool, or a new version of the one with its id.
 func (r *Run) ToolCall(ctx context.Context, c ToolCallRow) (ToolCallRow, error) {
 	c.RunID = r.id
@@ -317,9 +258,6 @@ func (r *Run) Artifact(ctx context.Context, c ArtifactRow) (ArtifactRow, error) 
 func (r *Run) put(ctx context.Context, row Row) error {
 	return r.Update(ctx, func(tx *Tx, _ *RunRow) error { return tx.Put(row) })
 }
-
-// ModelCallType is the type of a step that is a call of a model.
-const ModelCallType = "model_call"
 
 // ModelCall is what was sent to a model and what came back, each as JSON; nil for
 // what is not known.

@@ -3,15 +3,12 @@ package history
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"thread/engine"
-	"thread/internal/address"
 	"thread/internal/command"
 	"thread/internal/store"
 	"thread/lock"
@@ -26,76 +23,6 @@ import (
 // A host keeps the locks of supervised runs in its own place. They serve to end what a
 // worker that was killed has left on this host.
 
-// openServer is Open for a URL.
-func openServer(ctx context.Context, url string, opts []Option) (*History, error) {
-	h := &History{parent: url, now: time.Now}
-	for _, o := range opts {
-		o(h)
-	}
-	of, err := address.Open(url, h.engine...)
-	if err != nil {
-		return nil, err
-	}
-	h.of, h.dir = of, filepath.Join(of.Dir(), Dir)
-	t, err := h.thread(false)
-	if err == nil && t == nil { // is there a thread at all?
-		err = of.View(ctx, func(*engine.Tx) error { return nil })
-	}
-	if err == nil && !h.leaveRuns {
-		_, _ = h.TakeRuns(ctx) // what cannot be taken now waits
-		if t != nil {
-			_ = h.retainLater(ctx) // what cannot be dropped waits
-		}
-	}
-	if err != nil {
-		_ = h.Close()
-		return nil, err
-	}
-	return h, nil
-}
-
-// threadOnServer is thread for a URL, with h.mu held.
-func (h *History) threadOnServer(create bool) (*engine.Thread, error) {
-	ctx := context.Background()
-	url, err := address.History(h.parent)
-	if err != nil {
-		return nil, err
-	}
-	t, err := address.Open(url, h.engine...)
-	if err != nil {
-		return nil, err
-	}
-	if create {
-		err = address.Init(ctx, url)
-		if errors.Is(err, engine.ErrExists) {
-			err = nil
-		}
-	} else {
-		err = t.View(ctx, func(*engine.Tx) error { return nil })
-	}
-	if err != nil {
-		_ = t.Close()
-	}
-	if !create && errors.Is(err, engine.ErrNotThread) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	h.t, h.reads = t, t.WithoutRelease()
-	return t, nil
-}
-
-// wants returns ctx for a transaction that will ask for these rows.
-func (h *History) wants(ctx context.Context, rows ...[]byte) context.Context {
-	if h.of == nil {
-		return ctx
-	}
-	w := store.WantedOf(ctx)
-	w.Records = slices.Concat(w.Records, wantedIn(tableRows, append(rows, rowKey(Workspace, ""))))
-	return w.With(ctx)
-}
-
 // wantsIndexes returns ctx for a transaction that will ask for these keys of indexes, and go
 // through indexes from these places on.
 func (h *History) wantsIndexes(ctx context.Context, keys [][]byte, from ...[]byte) context.Context {
@@ -106,25 +33,6 @@ func (h *History) wantsIndexes(ctx context.Context, keys [][]byte, from ...[]byt
 	w.Records = slices.Concat(w.Records, wantedIn(tableBy, keys))
 	w.From = slices.Concat(w.From, wantedIn(tableBy, from))
 	return w.With(ctx)
-}
-
-func wantedIn(t store.Table, keys [][]byte) (list []store.WantedRecord) {
-	for _, key := range keys {
-		list = append(list, store.WantedRecord{Table: t, Key: key})
-	}
-	return list
-}
-
-// parentThread returns the thread whose history this is, and what to call at the end.
-func (h *History) parentThread() (*engine.Thread, func(), error) {
-	if h.of != nil {
-		return h.of, func() {}, nil
-	}
-	t, err := engine.Open(h.parent, h.engine...)
-	if err != nil {
-		return nil, nil, err
-	}
-	return t, func() { _ = t.Close() }, nil
 }
 
 // local returns the directory on this host that has the logs of the thread.
@@ -142,14 +50,6 @@ func (h *History) beating() (store.Beating, error) {
 		return nil, err
 	}
 	return t.Store().(store.Beating), nil
-}
-
-func (h *History) beatOnServer(ctx context.Context, run string) error {
-	b, err := h.beating()
-	if err != nil || b == nil {
-		return err
-	}
-	return b.Beat(ctx, run)
 }
 
 // stopBeatTime bounds the wait of a run that has ended for a server that does not answer.
@@ -198,24 +98,6 @@ func (tx *Tx) judgeOnServer(run *RunRow, staleAfter time.Duration) (v vitality, 
 		return alive, silent
 	}
 	return dead, silent
-}
-
-// noteAttempt writes the attempt of a supervised run into the lock file of its worker. The
-// worker is known to be gone when this host has the file of the present attempt and nothing
-// has its lock.
-func (r *Run) noteAttempt() {
-	if r.lock == nil || r.h.of == nil {
-		return
-	}
-	text := fmt.Sprintf("%d\n", r.attempt)
-	_, err := r.lock.File().WriteAt([]byte(text), 0)
-	_ = errors.Join(err, r.lock.File().Truncate(int64(len(text)))) // without it, the beats decide
-}
-
-// diedHere reports whether the worker of that attempt was a process of this host, and is gone.
-func diedHere(path string, attempt int64) bool {
-	text, err := lock.ReadFile(path)
-	return err == nil && string(text) == fmt.Sprintf("%d\n", attempt) && ask(path) == nil
 }
 
 // leftHere reports whether a worker on this host was killed and its command runs, by the path
@@ -281,6 +163,47 @@ func (r *Run) beatServer(ctx context.Context, every time.Duration, cancel contex
 	}
 }
 
+// BeatOnce says that the run lives. It returns [ErrCancelled] when the run is to be
+// cancelled, and [ErrRecovered] and [ErrEnded].
+func (r *Run) BeatOnce(ctx context.Context) error {
+	cancelled := false
+	err := r.h.View(ctx, func(tx *Tx) error {
+		row, err := tx.fenced(r.id, r.attempt)
+		cancelled = !row.CancelRequestedAt.IsZero()
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case cancelled:
+		err = ErrCancelled
+	}
+	return errors.Join(err, r.keep(ctx))
+}
+
+// release gives the lock back; over says that the beat is of no use any more.
+func (r *Run) release(over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if over {
+		if !r.silent {
+			r.h.stopBeat(r.id)
+		}
+		r.h.forgetHere(r.id)
+	}
+	if r.lock != nil {
+		_ = r.lock.Close() // it was only held
+	}
+	if r.tree != nil {
+		_ = lock.Unlock(r.tree.File()) // also for what the command has left behind
+		_ = r.tree.Close()
+	}
+	r.lock, r.tree = nil, nil
+}
+
+// Leave gives up a run without ending it: recovery finds it.
+func (r *Run) Leave() { r.release(false) }
+
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -290,24 +213,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
-}
-
-// followOnServer is followHandlerRuns for a thread on a server.
-func (h *History) followOnServer(ctx context.Context, q HandlerQuery, yield func(RunRow) bool) error {
-	t, err := h.thread(true)
-	if err != nil {
-		return err
-	}
-	w, err := t.Watch() // before the first look: nothing falls between
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	after, err := h.Head(ctx)
-	for err == nil {
-		if after, err = h.endedHandlers(ctx, q, after, yield); err == nil {
-			err = w.Wait(ctx, time.Time{})
-		}
-	}
-	return err
 }

@@ -1,10 +1,14 @@
 package history
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"thread/lock"
 )
 
 // RunOption says how a run is started.
@@ -246,12 +250,14 @@ func (h *History) DeleteSession(ctx context.Context, id string) error {
 	})
 }
 
-// ids returns the ids of the rows in an index, in its order.
-func (tx *Tx) ids(p []byte) (ids []string) {
-	for rec := range tx.by.Ascend(p, after(p)) {
-		ids = append(ids, string(rec.Value))
+// Input returns the input of a run, nil where it has none.
+func (h *History) Input(ctx context.Context, run string) (json.RawMessage, error) {
+	var s StepRow
+	err := h.Get(ctx, &s, inputStep(run))
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
 	}
-	return ids
+	return s.Input, err
 }
 
 func (tx *Tx) deleteAll(e Entity, ids []string) error {
@@ -262,3 +268,133 @@ func (tx *Tx) deleteAll(e Entity, ids []string) error {
 	}
 	return nil
 }
+
+func (tx *Tx) enqueue(row *RunRow, job *Job, input json.RawMessage) error {
+	if err := tx.prepare(row); err != nil {
+		return err
+	}
+	if err := tx.checkLimits(row, false, true); err != nil {
+		return err
+	}
+	row.Status, row.Attempt, row.Supervised = Queued, 0, false
+	if err := tx.Put(row); err != nil {
+		return err
+	}
+	if input != nil {
+		step := StepRow{ID: inputStep(row.ID), RunID: row.ID, Seq: 1, StepType: "input", Name: "input", AgentName: row.AgentName, Status: Completed, Input: input}
+		if err := tx.Put(&step); err != nil {
+			return err
+		}
+	}
+	return tx.joinNew(row, job)
+}
+
+func (tx *Tx) input(run string) (json.RawMessage, error) {
+	var s StepRow
+	_, err := tx.Get(&s, inputStep(run))
+	return s.Input, err
+}
+
+// take begins the run that is to start next, and returns noneReady where there is none.
+func (tx *Tx) take(ctx context.Context, o *runOptions) (r *Run, row RunRow, err error) {
+	none := new(noneReady)
+	limits := tx.startLimits()
+	passed := map[string]bool{}
+	for {
+		id, err := tx.next(o, limits, passed, none)
+		if err != nil {
+			return nil, row, err
+		}
+		if id == "" {
+			if none.commit, err = limits.anchor(); err != nil {
+				return nil, row, err
+			}
+			return nil, row, none
+		}
+		if err := tx.must(&row, id); err != nil {
+			return nil, row, err
+		}
+		row.Supervised = o.supervised
+		r = &Run{h: tx.h, id: row.ID, attempt: row.Attempt + 1}
+		switch err := r.claimLock(ctx, o); {
+		case errors.Is(err, lock.ErrHeld):
+			passed[id] = true
+			none.sooner(tx.local(tx.now.Add(heldAgain)))
+			continue
+		case err != nil:
+			return r, row, err
+		}
+		if err := limits.count(&row); err != nil {
+			return r, row, err
+		}
+		if o.alone { // its function will most likely ask
+			if r.input, err = tx.input(row.ID); err != nil {
+				return r, row, err
+			}
+			r.hasInput = true
+		}
+		return r, row, tx.begin(&row, o)
+	}
+}
+
+// claimLock makes the run beat, and takes its lock where it is supervised.
+func (r *Run) claimLock(ctx context.Context, o *runOptions) error {
+	if o.supervised {
+		var err error
+		r.lock, r.tree, err = r.h.supervise(r.id, o.alone)
+		if err != nil && (r.h.of == nil || errors.Is(err, lock.ErrHeld) || errors.As(err, new(*leftError))) {
+			return err
+		}
+	}
+	if r.h.of != nil {
+		r.noteAttempt()
+		r.silent = true
+		return nil // its row has the time of the start
+	}
+	return r.h.touch(ctx, r.id)
+}
+
+// next returns the id of the run that is to start next, "" where there is none.
+func (tx *Tx) next(o *runOptions, limits *startLimits, passed map[string]bool, none *noneReady) (id string, err error) {
+	var best []byte
+	for _, p := range tx.readyAgents(o.agents) {
+		for rec := range tx.by.Ascend(p, after(p)) {
+			if best != nil && bytes.Compare(rankOf(rec.Key), best) > 0 {
+				break
+			}
+			if passed[string(rec.Value)] {
+				continue
+			}
+			var row RunRow
+			if err := tx.must(&row, string(rec.Value)); err != nil {
+				return "", err
+			}
+			switch err := tx.checkLimits(&row, true, false); {
+			case errors.Is(err, ErrLimit):
+				continue
+			case err != nil:
+				return "", err
+			}
+			at, all, err := limits.when(&row)
+			switch {
+			case err != nil:
+				return "", err
+			case !at.IsZero():
+				none.sooner(tx.local(at))
+				if all {
+					return "", nil
+				}
+				continue
+			}
+			best, id = bytes.Clone(rankOf(rec.Key)), row.ID
+			break
+		}
+	}
+	return id, nil
+}
+
+// rankOf returns the part of a key in byReady that orders runs of all agents.
+func rankOf(key []byte) []byte { return key[len(key)-16:] }
+
+// heldAgain is how long a run is passed over whose last worker has not let go of it.
+const heldAgain = 20 * time.Millisecond

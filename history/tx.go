@@ -4,61 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"time"
 
 	"thread/engine"
 	"thread/event"
 )
-
-// The tables, which Rebuild makes again from the log.
-const (
-	tableRows = "rows" // entity and id -> the history event with the newest version of the row
-	tableBy   = "by"   // the indexes
-)
-
-// Tx is one transaction on a history. It is valid only during the function it was
-// given to, and only on that goroutine.
-type Tx struct {
-	ctx    context.Context
-	h      *History
-	e      *engine.Tx
-	rows   *engine.Records
-	by     *indexes
-	pushed map[int64]event.Event // what this transaction has written and has no inline row
-	now    time.Time
-	notes  []Record                 // for the log
-	steps  []string                 // steps whose locks are removed after the commit, if they are free
-	beats  map[string]time.Duration // of a thread on a server, nil before they are read
-}
-
-func newTx(ctx context.Context, h *History, e *engine.Tx) (*Tx, error) {
-	tx := &Tx{ctx: ctx, h: h, e: e, now: h.now().UTC().Truncate(time.Millisecond)}
-	if h.of != nil {
-		tx.now = e.Now().UTC().Truncate(time.Millisecond) // the clocks of hosts differ
-	}
-	var err error
-	if tx.rows, err = e.Records(tableRows); err == nil {
-		tx.by = new(indexes)
-		tx.by.Records, err = e.Records(tableBy)
-	}
-	return tx, err
-}
-
-// run runs fn in the transaction. An error of an index is the error of all.
-func (tx *Tx) run(fn func(tx *Tx) error) error {
-	err := fn(tx)
-	if tx.by.failed != nil {
-		return tx.by.failed
-	}
-	return err
-}
-
-// indexes are the records of the indexes. An error of a server ends a loop over them, and then
-// the transaction.
-type indexes struct {
-	*engine.Records
-	failed error
-}
 
 func (x *indexes) Ascend(from, to []byte) iter.Seq2[engine.Record, error] {
 	return x.whole(x.Records.Ascend(from, to))
@@ -95,19 +44,6 @@ func (tx *Tx) Get(r Row, id string) (bool, error) {
 		}
 	}
 	return tx.fill(r, key)
-}
-
-// fill is read for those who need the row alone, and as it is now.
-func (tx *Tx) fill(r Row, key []byte) (ok bool, err error) {
-	if row := inlineRow(tx.rows.Get(key)); row != nil {
-		ok, err = true, parseCompact(r, string(row))
-	} else {
-		_, ok, err = tx.read(r, key)
-	}
-	if err == nil && ok {
-		tx.complete(r)
-	}
-	return ok, err
 }
 
 // must is Get that returns ErrNotFound.
@@ -291,6 +227,17 @@ func (tx *Tx) store(r Row, key []byte, op, session string) error {
 	return tx.ended(run)
 }
 
+// workspaceOf returns the workspace that a session or run names.
+func workspaceOf(r Row) string {
+	switch r := r.(type) {
+	case *SessionRow:
+		return r.WorkspaceID
+	case *RunRow:
+		return r.WorkspaceID
+	}
+	return ""
+}
+
 func (tx *Tx) push(entity Entity, subtype, session, content string) (event.Event, error) {
 	d := event.Draft{Source: source(session), Type: string(entity), Content: content}
 	if subtype != "" {
@@ -324,3 +271,118 @@ func (tx *Tx) Delete(entity Entity, id string) error {
 	}
 	return tx.ended(run)
 }
+
+// ready returns how many runs may start, of each session one.
+func (tx *Tx) ready() (n int) {
+	for _, index := range []byte{byReady, byReadyOld} {
+		for range tx.by.Ascend([]byte{index}, after([]byte{index})) {
+			n++
+		}
+	}
+	return n
+}
+
+// Update runs fn in one durable write transaction: all rows that it writes, and their
+// history events, are stored together or not at all. The errors are fn's, the errors of
+// [engine.Thread.Update], and [ErrOwner] where the first write would make a history that
+// the thread's owner could not use.
+func (h *History) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	t, err := h.thread(true)
+	if err != nil {
+		return err
+	}
+	c := &shared{h: h, ctx: ctx, fn: fn}
+	return c.after(t.Update(ctx, c.run))
+}
+
+// Put stores one row; see [Tx.Put].
+func (h *History) Put(ctx context.Context, r Row) error {
+	if m, ok := r.(*MessageRow); ok && h.of != nil {
+		orElse(&m.ID, newID(Message))
+		ctx = h.wants(ctx, rowKey(Message, m.ID), rowKey(Session, m.SessionID), rowKey(RunEntity, m.RunID))
+	}
+	return h.Update(ctx, func(tx *Tx) error { return tx.Put(r) })
+}
+
+// Get fills r with the row of that id. It returns [ErrNotFound].
+func (h *History) Get(ctx context.Context, r Row, id string) error {
+	found := false
+	err := h.View(h.wants(ctx, rowKey(r.Entity(), id)), func(tx *Tx) (err error) {
+		found, err = tx.Get(r, id)
+		return err
+	})
+	if err == nil && !found {
+		err = notFound(r.Entity(), id)
+	}
+	return err
+}
+
+// Rebuild makes the tables again from the log, in one commit, and returns how many
+// history events it read. Events that are none are passed over.
+func (h *History) Rebuild(ctx context.Context) (n int64, err error) {
+	t, err := h.thread(false)
+	if err != nil || t == nil {
+		return 0, err
+	}
+	err = t.Update(ctx, func(e *engine.Tx) error {
+		tx, err := newTx(ctx, h, e)
+		if err != nil {
+			return err
+		}
+		for _, table := range []*engine.Records{tx.rows, tx.by.Records} {
+			if err := empty(table); err != nil {
+				return err
+			}
+		}
+		n = 0
+		for e, err := range e.Events(0) {
+			if err != nil {
+				return err
+			}
+			c, err := ParseChange(e)
+			if err != nil {
+				continue // another process pushed it
+			}
+			if err := tx.replay(&c); err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+// PutNew stores the rows whose ids are not there yet, in their order and in one
+// transaction, and returns how many they are. The errors are the errors of [History.Update] and
+// [Tx.Put].
+func (h *History) PutNew(ctx context.Context, rows []Row) (stored int64, err error) {
+	var named [][]byte
+	for _, r := range rows {
+		named = append(named, keyOf(r), rowKey(RunEntity, runOf(r)))
+		switch r := r.(type) {
+		case *MessageRow:
+			named = append(named, rowKey(Session, r.SessionID), rowKey(RunEntity, r.RunID))
+		case *RunRow:
+			named = append(named, rowKey(Session, r.SessionID), rowKey(RunEntity, r.ParentRunID))
+		case *ToolCallRow:
+			named = append(named, rowKey(RunStep, r.StepID))
+		}
+	}
+	err = h.Update(h.wants(ctx, named...), func(tx *Tx) error {
+		stored = 0
+		for _, r := range rows {
+			if _, there := tx.versionOf(keyOf(r)); there {
+				continue
+			}
+			if err := tx.Put(r); err != nil {
+				return fmt.Errorf("%s %q: %w", r.Entity(), IDOf(r), err)
+			}
+			stored++
+		}
+		return nil
+	})
+	return stored, err
+}
+
+func notFound(e Entity, id string) error { return fmt.Errorf("%w: %s %q", ErrNotFound, e, id) }

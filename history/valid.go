@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,12 @@ import (
 
 // MaxKeyBytes bounds ids and all other text that an index holds.
 const MaxKeyBytes = 1024
+
+// clip returns what an index can hold of a text.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ToValidUTF8(s[:min(len(s), MaxKeyBytes)], "")
+}
 
 // The values that the columns may have.
 var (
@@ -100,6 +107,9 @@ func validContent(content json.RawMessage) error {
 	}
 	return nil
 }
+
+// ModelCallType is the type of a step that is a call of a model.
+const ModelCallType = "model_call"
 
 // validModelCall checks that a call of a model has the request that was sent, and, once it
 // is completed, the response. One that has failed has what there is.
@@ -208,6 +218,21 @@ func orElse(v *string, or string) {
 	if *v == "" {
 		*v = or
 	}
+}
+
+// Belongs makes a row that hangs on a run one of that run, with that id if it is not
+// "". It returns [ErrExists] for one of another run.
+func Belongs(r Row, run, id string) error {
+	of := textOf(r, "run_id")
+	if of == nil || r.Entity() == Message {
+		return invalidf("a %s hangs on no run", r.Entity())
+	}
+	if *of != "" && *of != run {
+		return fmt.Errorf("%w: %s %q of run %q", ErrExists, r.Entity(), id, *of)
+	}
+	*of = run
+	orElse(idOf(r), id)
+	return nil
 }
 
 func orNow(v *time.Time, now time.Time) {

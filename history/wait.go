@@ -37,19 +37,6 @@ var waitKinds = []string{ForApproval, ForEvent, ForRun, ForTime}
 // MaxAnswer bounds the data of an answer, in bytes.
 const MaxAnswer = 64 << 10
 
-// Wait is what a run waits for.
-type Wait struct {
-	For    string    `json:"for"`              // ForApproval, ForEvent, ForRun or ForTime
-	Ask    string    `json:"ask,omitempty"`    // the question to the person who approves
-	Run    string    `json:"run,omitempty"`    // of ForRun
-	Filter string    `json:"filter,omitempty"` // of ForEvent
-	After  int64     `json:"after,omitempty"`  // of ForEvent: only events with an id above
-	Until  time.Time `json:"until,omitzero"`   // of ForTime, and the timeout of the others; zero for none
-
-	Key  string `json:"key,omitempty"`  // of the step
-	Step string `json:"step,omitempty"` // the id of the step
-}
-
 // The results of an answer.
 const (
 	Approved     = "approved"
@@ -249,20 +236,6 @@ func (tx *Tx) park(row *RunRow) (bool, error) {
 	return true, nil
 }
 
-// endWait ends the wait of a run that has ended without an answer.
-func (tx *Tx) endWait(row *RunRow) error {
-	job, _ := JobOf(row)
-	if job.Wait == nil {
-		return nil
-	}
-	var s StepRow
-	if there, err := tx.Get(&s, job.Wait.Step); err != nil || !there || s.Status != Waiting {
-		return err
-	}
-	s.Status, s.EndedAt = Cancelled, tx.now
-	return tx.Put(&s)
-}
-
 // waitKeys adds the keys of a run that waits.
 func (r *RunRow) waitKeys(k *keys) {
 	job, _ := JobOf(r)
@@ -278,6 +251,40 @@ func (r *RunRow) waitKeys(k *keys) {
 	case ForEvent:
 		k.add(byWaitEvent)
 	}
+}
+
+// keys of the runs of handlers.
+func (r *RunRow) handlerKeys(k *keys) {
+	if _, ok := HandlerOf(r); !ok {
+		return
+	}
+	k.add(byHandlerAll)
+	k.add(byHandlerAgent, r.AgentName)
+	if r.Ended() {
+		k.add(byHandlerEnded, endedClass(r.Status))
+	}
+}
+
+func (r *RunRow) keys(k *keys) {
+	k.add(byRunAll)
+	k.add(byRunWorkspace, r.WorkspaceID)
+	k.some(byRunSession, r.SessionID)
+	k.some(byRunInitiator, r.InitiatorRef)
+	k.some(byRunParent, r.ParentRunID)
+	k.add(byRunStatus, r.Status)
+	switch {
+	case r.Status == Queued:
+		r.queueKeys(k)
+	case r.Status == Waiting:
+		r.waitKeys(k)
+	case r.Active():
+		k.add(byActiveAll)
+		k.add(byActiveSpace, r.WorkspaceID)
+		k.some(byRunActive, r.SessionID)
+		k.some(byActiveSubject, r.InitiatorRef)
+	}
+	r.handlerKeys(k)
+	r.jobKeys(k)
 }
 
 // Answer approves or denies what a run waits for. An empty key means the approval that the run
@@ -322,4 +329,25 @@ func (tx *Tx) timeCame(row *RunRow) error {
 		a.Result = TimeCame
 	}
 	return tx.answer(row, &a)
+}
+
+// due stores that a queued run is due, or that a run has waited until its time: for an event only
+// if that was looked for.
+func (tx *Tx) due(id string, asked map[string]bool) error {
+	var row RunRow
+	if err := tx.must(&row, id); err != nil {
+		return err
+	}
+	job, _ := JobOf(&row)
+	switch {
+	case row.Status == Waiting && job.Wait.For == ForEvent && !asked[job.Wait.Step]:
+		return nil // it has begun to wait meanwhile: it is looked at again
+	case row.Status == Waiting:
+		return tx.timeCame(&row)
+	}
+	job.Due = time.Time{}
+	if err := SetJob(&row, job); err != nil {
+		return err
+	}
+	return tx.Put(&row)
 }

@@ -100,6 +100,55 @@ func (h *History) looked(w *Wait, to int64, found bool) {
 	}
 }
 
+// queuePlaces are where release and take begin to look in the indexes.
+var queuePlaces = [][]byte{{byReady}, {byDue}, {byReadyOld}, {byWaitEvent}}
+
+// release queues the runs that have become due, and returns when the next one is, the zero
+// time where there is none, and whether a run may be ready. The event that a run waits for is
+// looked for after the moment at which the time of the wait has come: an event that came
+// before is the answer.
+func (h *History) release(ctx context.Context) (next time.Time, ready bool, err error) {
+	for first := true; ; first = false {
+		var upto time.Time
+		todo, waits := false, false
+		err = h.View(h.wantsIndexes(ctx, nil, queuePlaces...), func(tx *Tx) error {
+			upto = tx.now
+			ids, at, old := tx.toRelease(upto)
+			next, todo, waits = at, len(ids) > 0 || old, tx.any([]byte{byWaitEvent})
+			ready = tx.any([]byte{byReady})
+			return nil
+		})
+		h.mu.Lock()
+		h.eventsWaited = waits
+		h.mu.Unlock()
+		var asked map[string]bool // the waits for events that were looked for
+		if err == nil && waits && (first || todo) {
+			asked, err = h.answerEvents(ctx)
+			ready = true // with an answer
+		}
+		if err != nil || !todo {
+			return next, ready, err
+		}
+		err = h.Update(ctx, func(tx *Tx) error {
+			ids, _, old := tx.toRelease(upto)
+			if old {
+				if err := tx.readyOld(); err != nil {
+					return err
+				}
+			}
+			for _, id := range ids {
+				if err := tx.due(id, asked); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return next, false, err
+		}
+	}
+}
+
 // eventWatch wakes a worker when an event comes that a run may wait for.
 type eventWatch struct {
 	h    *History

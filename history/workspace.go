@@ -3,15 +3,15 @@ package history
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"io/fs"
-	"os"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 
+	"thread/engine"
 	"thread/event"
 	"thread/internal/address"
+	"thread/internal/store"
 )
 
 // A history belongs to a workspace, its directory's, whose id no other row
@@ -30,71 +30,6 @@ func (h *History) place() (path, inode string, err error) {
 		inode, err = inodeOf(path)
 	}
 	return path, inode, err
-}
-
-// bind notes where the directory is now, with a new id for one that was copied. A
-// medium that cannot be written keeps its id.
-func (h *History) bind(ctx context.Context) error {
-	moved := false
-	var was WorkspaceRow
-	path, inode, unknown := h.place()
-	if unknown != nil {
-		return nil
-	}
-	err := h.View(ctx, func(tx *Tx) error {
-		var w WorkspaceRow
-		_, ok, err := tx.read(&w, rowKey(Workspace, ""))
-		moved, was = ok && (w.Path != path || w.Inode != inode), w
-		return err
-	})
-	if err != nil || !moved {
-		return err
-	}
-	h.copied = h.lives(ctx, &was, path, inode)
-	err = h.Update(ctx, func(tx *Tx) error { return nil })
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		return nil
-	}
-	return err
-}
-
-// lives reports whether another directory is the workspace that was noted: the one at its
-// path; or, next to this one, the one with its inode, if that has noted its present path.
-// Without that note, as of a damaged directory that was put aside, the path decides.
-func (h *History) lives(ctx context.Context, was *WorkspaceRow, path, inode string) bool {
-	if was.Path != path && h.twin(ctx, was.Path, path).ID == was.ID {
-		return true
-	}
-	if was.Inode == inode || was.Inode == "" {
-		return false
-	}
-	siblings, _ := os.ReadDir(filepath.Dir(path)) // a directory that cannot be read shows none
-	for _, d := range siblings {
-		other := filepath.Join(filepath.Dir(path), d.Name())
-		if n, err := inodeOf(other); !d.IsDir() || err != nil || n != was.Inode {
-			continue
-		}
-		if w := h.twin(ctx, other, path); w.ID == was.ID && w.Path == other {
-			return true
-		}
-	}
-	return false
-}
-
-// twin returns the own workspace of the history in other: none for the directory path itself,
-// by whatever path, and for what cannot be read.
-func (h *History) twin(ctx context.Context, other, path string) (w WorkspaceRow) {
-	a, err := os.Stat(other)
-	if err != nil {
-		return w
-	}
-	if b, err := os.Stat(path); err != nil || os.SameFile(a, b) {
-		return w
-	}
-	t := &History{parent: other, dir: filepath.Join(other, Dir), now: h.now, engine: h.engine}
-	defer t.Close()
-	w, _ = t.Workspace(ctx)
-	return w
 }
 
 // ensureWorkspace sees to it that the row of the own workspace is there, and is that
@@ -183,6 +118,32 @@ func (h *History) SetWorkspace(ctx context.Context, id string, change func(w *Wo
 	return w, err
 }
 
+// record is what every answer about a run says.
+func (h *History) record(question string, r *RunRow) Record {
+	trace, request := TraceOf(r)
+	return Record{At: r.CreatedAt, Event: question, SubjectRef: r.InitiatorRef, WorkspaceID: r.WorkspaceID, SessionID: r.SessionID,
+		RunID: r.ID, ParentRunID: r.ParentRunID, TriggerType: r.TriggerType, TriggerRef: r.TriggerRef, AgentName: r.AgentName,
+		EffectiveAgentName: r.EffectiveAgentName, SwitchCount: r.SwitchCount, Status: r.Status, ErrorCode: r.ErrorCode,
+		ErrorMessage: r.ErrorMessage, DurationMS: r.Duration(h.now()).Milliseconds(), RequestID: request, Traceparent: trace}
+}
+
+// wants returns ctx for a transaction that will ask for these rows.
+func (h *History) wants(ctx context.Context, rows ...[]byte) context.Context {
+	if h.of == nil {
+		return ctx
+	}
+	w := store.WantedOf(ctx)
+	w.Records = slices.Concat(w.Records, wantedIn(tableRows, append(rows, rowKey(Workspace, ""))))
+	return w.With(ctx)
+}
+
+func wantedIn(t store.Table, keys [][]byte) (list []store.WantedRecord) {
+	for _, key := range keys {
+		list = append(list, store.WantedRecord{Table: t, Key: key})
+	}
+	return list
+}
+
 // version says where a row stands, and is the row, too, when that is short.
 type version struct {
 	latest  int64  // the event with its newest version
@@ -245,19 +206,6 @@ func inlineRow(b []byte) []byte {
 	return b[uint64(size)+n:]
 }
 
-// inline returns the row of a history event for its record, nil for one that is too
-// long. It is made from the event's text, so that rebuilding the tables makes the same.
-func inline(e Entity, text []byte) ([]byte, error) {
-	if len(text) > maxInline {
-		return nil, nil
-	}
-	r := NewRow(e)
-	if err := ParseJSON(r, text); err != nil {
-		return nil, err
-	}
-	return appendCompact(make([]byte, 0, len(text)), r), nil
-}
-
 var entityTags = map[Entity]byte{
 	Workspace: 'w', Session: 's', Message: 'm', RunEntity: 'r', RunStep: 'p', ToolCall: 't',
 	HookRun: 'h', ActionRun: 'a', Artifact: 'f', Limit: 'l',
@@ -306,11 +254,73 @@ func (tx *Tx) read(r Row, key []byte) (v version, ok bool, err error) {
 	return v, true, ParseJSON(r, []byte(row))
 }
 
-// rowOf returns the row in the content of a history event, "" where there is none.
-// A quote inside of a text is escaped, so the first of these is the member.
-func rowOf(content string) string {
-	if _, row, ok := strings.Cut(content, `,"row":`); ok && strings.HasSuffix(row, "}}") {
-		return row[:len(row)-1]
+// parseCompact fills the row. The row keeps parts of text.
+func parseCompact(r Row, text string) error {
+	c := columns{decode: true, compact: &compact{in: text}}
+	walk(r, &c)
+	if c.err == nil && c.compact.in != "" {
+		c.err = corrupt(r.Entity(), *idOf(r))
 	}
-	return ""
+	return c.err
+}
+
+// note keeps a record of what was written, for the log.
+func (tx *Tx) note(r Row, eventID int64) error {
+	if tx.h.log == nil {
+		return nil
+	}
+	var run RunRow
+	switch row := r.(type) {
+	case *RunRow:
+		run = *row
+	case *ToolCallRow, *HookRunRow, *ActionRunRow:
+		if ok, err := tx.Get(&run, runOf(r)); err != nil || !ok {
+			return err
+		}
+	default:
+		return nil
+	}
+	rec := tx.h.record("", &run)
+	switch r := r.(type) {
+	case *RunRow:
+	case *ToolCallRow:
+		rec.At, rec.ToolCallID, rec.SourceType, rec.ToolName, rec.Status, rec.DurationMS = r.StartedAt, r.ID, r.SourceType, r.ToolName, r.Status, r.DurationMS
+	case *HookRunRow:
+		rec.At, rec.HookName, rec.EventName, rec.Status, rec.ErrorMessage = r.StartedAt, r.HookName, r.EventName, r.Status, r.ErrorMessage
+		rec.DurationMS = max(0, r.EndedAt.Sub(r.StartedAt)).Milliseconds()
+	case *ActionRunRow:
+		rec.At, rec.ActionName, rec.Status = r.StartedAt, r.ActionName, r.Status
+		rec.DurationMS = max(0, r.EndedAt.Sub(r.StartedAt)).Milliseconds()
+	}
+	if r.Entity() != RunEntity {
+		rec.ErrorCode = ""
+	}
+	rec.Event, rec.HistoryEventID = string(r.Entity())+" "+rec.Status, eventID
+	if rec.WorkspaceID == "" {
+		var own WorkspaceRow
+		if _, _, err := tx.read(&own, rowKey(Workspace, "")); err != nil {
+			return err
+		}
+		rec.WorkspaceID = own.ID
+	}
+	tx.notes = append(tx.notes, rec)
+	return nil
+}
+
+// fill is read for those who need the row alone, and as it is now.
+func (tx *Tx) fill(r Row, key []byte) (ok bool, err error) {
+	if row := inlineRow(tx.rows.Get(key)); row != nil {
+		ok, err = true, parseCompact(r, string(row))
+	} else {
+		_, ok, err = tx.read(r, key)
+	}
+	if err == nil && ok {
+		tx.complete(r)
+	}
+	return ok, err
+}
+
+// corrupt says that the tables and the log do not fit.
+func corrupt(e Entity, id string) error {
+	return fmt.Errorf("%w: the history of %s %q; thread history rebuild makes its tables again", engine.ErrCorrupt, e, id)
 }
