@@ -82,7 +82,7 @@ func TestManualSeven(t *testing.T) {
 			words = found(t, "../../filter/functions.go", `(?s)func lookupFunction.*?\n}`, `"([a-z_]+)"`)
 			words = append(words, "id", "rowid", "created_at", "source", "type", "subtype", "content")
 		case "thread-handlers.7":
-			words = found(t, "../../internal/dispatch/attempt.go", `(?s)const \(\n\tenvDir.*?\n\)`, `"(THREAD_[A-Z_]+)"`)
+			words = found(t, "../../internal/dispatch/dispatcher.go", `(?s)const \(\n\tenvDir.*?\n\)`, `"(THREAD_[A-Z_]+)"`)
 			for _, name := range found(t, "../../internal/consume/exec.go", `(?s).*`, `set\(envEvent\+"([A-Z_]+)"`) {
 				words = append(words, "THREAD_EVENT_"+name)
 			}
