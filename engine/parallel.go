@@ -156,24 +156,16 @@ func (f *ParallelFeed) fill(ctx context.Context, onward bool) (more bool, err er
 		f.evict()
 	}
 	err = f.t.read(ctx, func(tx *Tx) error {
-		state, p, err := f.current(tx)
-		if err != nil {
+		if _, _, err := f.current(tx); err != nil {
 			return err
 		}
-		s, err := tx.subscription(f.consumer)
+		s, err := f.subscription(tx)
 		if err != nil {
 			return err
-		}
-		if s.Paused {
-			return ErrPaused
-		}
-		if s.Pull {
-			return ErrPull
 		}
 		if s.Where() != f.where {
 			f.stale = true
 		}
-		_, _ = state, p
 		if f.stale {
 			return nil
 		}
@@ -282,12 +274,7 @@ func (f *ParallelFeed) store(ctx context.Context, q Step) (g Given, refused erro
 		}
 		dead, stale = w.dead, w.notWanted
 		var s *store.Subscription
-		if s, refused = tx.subscription(f.consumer); refused == nil && s.Paused {
-			refused = ErrPaused
-		} else if refused == nil && s.Pull {
-			refused = ErrPull
-		}
-		if refused == nil && !f.stale && s.Where() != f.where {
+		if s, refused = f.subscription(tx); refused == nil && !f.stale && s.Where() != f.where {
 			f.stale = true
 		}
 		if !f.stale {

@@ -176,6 +176,20 @@ type lineup struct {
 	closed         bool // in this refill
 }
 
+// subscription returns the subscription, or the error that no event may be given out now.
+func (f *ParallelFeed) subscription(tx *Tx) (*store.Subscription, error) {
+	s, err := tx.subscription(f.consumer)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Paused:
+		return nil, ErrPaused
+	case s.Pull:
+		return nil, ErrPull
+	}
+	return s, nil
+}
+
 type outDelivery struct {
 	number int64
 	events []*pending

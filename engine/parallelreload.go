@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"thread/internal/store"
 
 	"thread/filter"
+	"thread/internal/store"
 )
 
 // reload reads everything again: what others have changed, or what there is when a feed
@@ -17,15 +17,9 @@ func (f *ParallelFeed) reload(ctx context.Context) error {
 		f.opened = true
 	}
 	return f.t.read(ctx, func(tx *Tx) error {
-		s, err := tx.subscription(f.consumer)
+		s, err := f.subscription(tx)
 		if err != nil {
 			return err
-		}
-		if s.Paused {
-			return ErrPaused
-		}
-		if s.Pull {
-			return ErrPull
 		}
 		match, err := filter.Compile(s.Where())
 		if err != nil {
