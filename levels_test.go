@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -88,10 +89,12 @@ func list(t *testing.T, dir string) (all []listed) {
 type arrows struct {
 	files []string
 	uses  [][]map[string]bool // [from][to]: what is used
+	arrow [][]int             // [from][to]: 1 where something is used
 }
 
 func arrowsOf(fset *token.FileSet, imports types.Importer, p listed) (*arrows, error) {
-	a := &arrows{files: p.GoFiles, uses: make([][]map[string]bool, len(p.GoFiles))}
+	n := len(p.GoFiles)
+	a := &arrows{files: p.GoFiles, uses: make([][]map[string]bool, n), arrow: make([][]int, n)}
 	var trees []*ast.File
 	number := map[string]int{}
 	for i, name := range p.GoFiles {
@@ -100,7 +103,7 @@ func arrowsOf(fset *token.FileSet, imports types.Importer, p listed) (*arrows, e
 			return nil, err
 		}
 		trees, number[filepath.Join(p.Dir, name)] = append(trees, tree), i
-		a.uses[i] = make([]map[string]bool, len(p.GoFiles))
+		a.uses[i], a.arrow[i] = make([]map[string]bool, n), make([]int, n)
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	pkg, err := (&types.Config{Importer: imports, Sizes: types.SizesFor("gc", "amd64")}).Check(p.ImportPath, fset, trees, info)
@@ -122,7 +125,7 @@ func arrowsOf(fset *token.FileSet, imports types.Importer, p listed) (*arrows, e
 			continue
 		}
 		if a.uses[from][to] == nil {
-			a.uses[from][to] = map[string]bool{}
+			a.uses[from][to], a.arrow[from][to] = map[string]bool{}, 1
 		}
 		a.uses[from][to][o.Name()] = true
 	}
@@ -138,23 +141,16 @@ func (a *arrows) best() (levels int, climbs []string) {
 	for i := range order {
 		order[i] = i
 	}
-	fewest := math.MaxInt
-	for range 3000 {
+	var found []int
+	for fewest, try := math.MaxInt, 0; fewest > 0 && try < 3000; try++ {
 		a.improve(order)
-		n, found := a.levels(order), a.climbs(order)
-		if over := max(0, n-mostLevels) + max(0, len(found)-mostClimbs); over < fewest {
-			fewest, levels, climbs = over, n, found
-		}
-		if fewest == 0 {
-			break
+		n, up := a.levels(order)
+		if over := max(0, n-mostLevels) + max(0, up-mostClimbs); over < fewest {
+			fewest, levels, found = over, n, slices.Clone(order)
 		}
 		random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	}
-	return levels, climbs
-}
-
-func (a *arrows) arrow(from, to int) int {
-	return min(len(a.uses[from][to]), 1)
+	return levels, a.climbs(found)
 }
 
 // improve moves one file at a time to where fewer arrows climb, until none can. The order is
@@ -167,7 +163,7 @@ func (a *arrows) improve(order []int) {
 			for _, step := range []int{-1, 1} {
 				less := 0
 				for j := i + step; j >= 0 && j < len(order); j += step {
-					if less += step * (a.arrow(order[j], file) - a.arrow(file, order[j])); less < best {
+					if less += step * (a.arrow[order[j]][file] - a.arrow[file][order[j]]); less < best {
 						best, to = less, j
 					}
 				}
@@ -181,34 +177,27 @@ func (a *arrows) improve(order []int) {
 	}
 }
 
-func (a *arrows) levels(order []int) (most int) {
+// levels returns how many levels an order has, and how many arrows climb.
+func (a *arrows) levels(order []int) (most, climbs int) {
 	level := make([]int, len(order))
 	for i, file := range order {
 		for _, below := range order[:i] {
-			if a.arrow(file, below) == 1 {
+			if climbs += a.arrow[below][file]; a.arrow[file][below] == 1 {
 				level[file] = max(level[file], level[below]+1)
 			}
 		}
 		most = max(most, level[file]+1)
 	}
-	return most
+	return most, climbs
 }
 
 func (a *arrows) climbs(order []int) (list []string) {
 	for i, file := range order {
 		for _, above := range order[i+1:] {
 			if used := a.uses[file][above]; used != nil {
-				list = append(list, fmt.Sprintf("%s uses, of %s above it: %s", a.files[file], a.files[above], strings.Join(sorted(used), ", ")))
+				list = append(list, fmt.Sprintf("%s uses, of %s above it: %s", a.files[file], a.files[above], strings.Join(slices.Sorted(maps.Keys(used)), ", ")))
 			}
 		}
 	}
-	return list
-}
-
-func sorted(set map[string]bool) (list []string) {
-	for name := range set {
-		list = append(list, name)
-	}
-	slices.Sort(list)
 	return list
 }
