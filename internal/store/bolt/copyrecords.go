@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"go.etcd.io/bbolt"
@@ -178,7 +177,10 @@ func (c *copying) next() (err error) {
 			return err
 		}
 	}
-	return errors.Join(disk.CheckSizeOf(c.db.Path()), c.begin())
+	if err := disk.CheckSizeOf(c.db.Path()); err != nil {
+		return err
+	}
+	return c.begin()
 }
 
 func (c *copying) commit() error {
