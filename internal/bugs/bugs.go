@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -62,6 +63,13 @@ func ReadOne(path string) (*Bug, error) {
 	}
 	name := strings.TrimSuffix(filepath.Base(path), ".patch")
 	return &Bug{Name: name, Test: fields[0], Package: fields[1], Env: fields[2:], patch: patch}, nil
+}
+
+// With returns a bug that changes what both change.
+func (b *Bug) With(other *Bug) *Bug {
+	both := *b
+	both.patch = slices.Concat(b.patch, other.patch)
+	return &both
 }
 
 var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)

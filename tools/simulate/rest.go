@@ -185,6 +185,22 @@ func (p *process) left() (n int, busy bool) {
 	return n, state == 'D' || state == 'Z'
 }
 
+// await waits for a call or the end of a program, at most so long.
+func (s *schedule) await(limit time.Duration) {
+	fds := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}}
+	for _, p := range s.processes {
+		if p.ended || p.gone {
+			continue
+		}
+		if fd, err := unix.PidfdOpen(p.pid, 0); err == nil {
+			defer unix.Close(fd)
+			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		}
+	}
+	timeout := unix.NsecToTimespec(int64(limit))
+	_, _ = unix.Ppoll(fds, &timeout, nil)
+}
+
 func (p *process) forget() {
 	for _, t := range p.threads {
 		unix.Close(t.fd)

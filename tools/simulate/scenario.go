@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,14 +150,7 @@ func (b *bench) one(sc *scenario, seed uint64, faults bool) (*schedule, error) {
 	if s.isSlow { // a program may have found the thread busy
 		s.faults++
 	}
-	err = b.check(sc, s)
-	for begun := time.Now(); s.reap(); time.Sleep(time.Millisecond) { // what a dispatch after a kill has started
-		if time.Since(begun) > restTime {
-			killChildren()
-			err = cmp.Or(err, error(stuckError{"what a dispatch has started does not end"}))
-		}
-	}
-	if err != nil {
+	if err = b.check(sc, s); err != nil {
 		out, _ := os.ReadFile(filepath.Join(b.dir, "output"))
 		log, _ := os.ReadFile(filepath.Join(b.dir, "t.log"))
 		lines, _ := os.ReadFile(filepath.Join(b.dir, "t/logs/thread.log"))
@@ -181,7 +173,7 @@ func (b *bench) check(sc *scenario, s *schedule) error {
 	}
 	defer t.Close()
 	if s.faults > 0 {
-		if _, err := b.plain("thread dispatch", "spawn"); err != nil {
+		if err := b.dispatch(s); err != nil {
 			return err
 		}
 	}
@@ -200,22 +192,28 @@ func (b *bench) check(sc *scenario, s *schedule) error {
 	if s.faults == 0 && len(report.Notes) > 0 {
 		return fmt.Errorf("thread check, without a crash: %v", report.Notes[0])
 	}
-	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		due, err := t.Due(ctx)
-		if err != nil {
-			return err
-		}
-		if len(due) == 0 {
-			break
-		}
-		if sc.unread {
-			break
-		}
-		if s.faults == 0 || time.Since(begun) > restTime {
-			return fmt.Errorf("consumer %s has event %d unread, and no process is left", due[0].Consumer, due[0].First)
-		}
+	due, err := t.Due(ctx)
+	if err != nil {
+		return err
+	}
+	if len(due) > 0 && !sc.unread {
+		return fmt.Errorf("consumer %s has event %d unread, and no process is left", due[0].Consumer, due[0].First)
 	}
 	return b.checkEvents(ctx, t, sc, s)
+}
+
+// dispatch starts the handlers after a fault, and waits until they have ended.
+func (b *bench) dispatch(s *schedule) error {
+	if _, err := b.plain("thread dispatch", "spawn"); err != nil {
+		return err
+	}
+	for begun := time.Now(); s.reap(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > restTime {
+			killChildren()
+			return stuckError{"what a dispatch has started does not end"}
+		}
+	}
+	return nil
 }
 
 // mayEnd reports whether a program may have ended as it has.

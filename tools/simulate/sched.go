@@ -58,9 +58,9 @@ type process struct {
 
 // Limits of a schedule that does not come to rest.
 const (
-	settleTime = 50 * time.Millisecond   // a server may have short timers
-	retryTime  = 1500 * time.Millisecond // a failed handler is retried after one second
-	restTime   = time.Minute             // without a call of any program
+	settleTime = 50 * time.Millisecond  // a server may have short timers
+	retryTime  = 550 * time.Millisecond // a failed handler is retried after 50 ms, see shortDelay
+	restTime   = time.Minute            // without a call of any program
 	mostSteps  = 20000
 	slow       = 3500 * time.Millisecond // then limits of the programs, such as "busy" after 4 s, may have passed
 	pause      = 50 * time.Microsecond   // between two looks at what runs, at first
@@ -204,7 +204,7 @@ func (s *schedule) run() error {
 				return stuckError{"programs wait, and nothing wakes them"}
 			}
 			s.answerMonitors()
-			s.take(idle)
+			s.await(idle)
 			idle = min(2*idle, 10*longPause)
 			continue
 		}

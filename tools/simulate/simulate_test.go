@@ -10,13 +10,20 @@ import (
 	"thread/internal/bugs"
 )
 
-// TestBugs finds a patch that the code has left behind. That the scheduler notices each bug
+// TestPatches finds a patch that the code has left behind. That the scheduler notices each bug
 // is tried by hand: make simulate SIMULATE='-bug PATCH', also with a patch of internal/survive/bugs.
-func TestBugs(t *testing.T) {
+func TestPatches(t *testing.T) {
 	if _, err := exec.LookPath("patch"); err != nil {
 		t.Skip(err)
 	}
 	if err := bugs.CheckAll("bugs", "../..", t.TempDir); err != nil {
+		t.Error(err)
+	}
+	change, err := bugs.ReadOne("../../" + shortDelay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := change.Check("../..", t.TempDir()); err != nil {
 		t.Error(err)
 	}
 }
