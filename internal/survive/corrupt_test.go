@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,6 +61,12 @@ var damages = []damage{
 		}
 		page(db, i)[at] ^= 1 << bit
 		return db, fmt.Sprintf("%d, byte %d bit %d", i, at, bit)
+	}},
+	{name: "letter of a small content", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
+		all := regexp.MustCompile("some content").FindAllIndex(db, -1)
+		at := all[r.IntN(len(all))][0]
+		db[at] ^= 1
+		return db, fmt.Sprintf("byte %d of %d places", at, len(all))
 	}},
 	{name: "random bytes", do: func(r *rand.Rand, db, _ []byte) ([]byte, string) {
 		at := r.IntN(len(db))
