@@ -101,3 +101,50 @@ func TestWhyPending(t *testing.T) {
 	must(t, th.Pause(ctx, "c"))
 	why("c", 3, PlacePaused)
 }
+
+// TestWhyInFlight: what is said of an event that has failed, is out or is settled out of
+// order, and while the window is full.
+func TestWhyInFlight(t *testing.T) {
+	b := newBench(t)
+	ctx := context.Background()
+	for _, name := range []string{"c", "serial"} {
+		b.subscribe(engine.Subscription{Consumer: name, Handler: "true"})
+	}
+	for range 5 {
+		b.push("s")
+	}
+	hour := engine.Policy{MaxAttempts: 3, Backoff: func(int64) time.Duration { return time.Hour }}
+	feed, err := b.t.ParallelFeed("c", engine.ParallelPolicy{Policy: hour, Window: 3})
+	must(t, err)
+	defer feed.Close()
+	g, err := feed.Step(ctx, engine.Step{Begin: 3})
+	must(t, err)
+	if len(g.Begin) != 3 {
+		t.Fatalf("got %+v", g)
+	}
+	_, err = feed.Step(ctx, engine.Step{Results: []engine.DeliveryResult{
+		{Number: g.Begin[1].Number(), Result: engine.Result{Verdict: engine.Succeeded}},
+		{Number: g.Begin[2].Number(), Result: engine.Result{Verdict: engine.Failed, Error: "exit 3"}},
+	}})
+	must(t, err)
+	b.why("c", 1, PlacePending, "was out when its consume ended without a result", "No handler runs for it")
+	b.why("c", 2, PlaceAcked, "settled, out of order: event 1 before it is not yet, so that last_acked_id is 0")
+	b.why("c", 3, PlaceRetrying, "has failed, once counted, the last time with exit 3")
+	b.why("c", 4, PlacePending, "the window is full: 3 events after event 1")
+
+	r := newDispatcher(b.t, Options{})
+	must(t, r.prepare())
+	held, err := lock.Try(r.supervisorLockPath("c"), lock.Exclusive)
+	must(t, err)
+	must(t, r.writeNote("c", note{State: stateRunning}))
+	b.why("c", 1, PlaceRunning, "is in flight: a delivery of it has begun")
+	release(held)
+
+	serial := b.t.Feed("serial", hour)
+	defer serial.Close()
+	_, err = serial.Next(ctx, nil)
+	must(t, err)
+	_, err = serial.Settle(ctx, engine.Result{Verdict: engine.Failed, ExitCode: 3})
+	must(t, err)
+	b.why("serial", 1, PlacePending, "Event 1 has failed, once counted, and is not tried again before")
+}
