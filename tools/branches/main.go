@@ -17,20 +17,15 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -234,147 +229,6 @@ func pkg(room string) string {
 	return room
 }
 
-// block is a piece of code without a branch in it.
-type block struct {
-	place      string // path, lines and columns, as in the profile
-	path       string // relative to the root of the module
-	line       int    // from 1, where it begins
-	statements int
-	reached    int    // by how many runs
-	wide       bool   // by the tests of programs
-	key        string // function and line: what stays while lines and files move
-}
-
-// read adds the blocks of the rooms in a profile, of one run, to the blocks of runs before it.
-func read(profile string, rooms []string, before []*block) ([]*block, error) {
-	module, err := goTool("", "list", "-m")
-	if err != nil {
-		return nil, usagef("%w", err)
-	}
-	text, err := os.ReadFile(profile)
-	if err != nil {
-		return nil, err
-	}
-	found, now := map[string]*block{}, map[string]bool{}
-	for _, b := range before {
-		found[b.place] = b
-	}
-	for line := range strings.Lines(string(text)) {
-		place, numbers, ok := strings.Cut(strings.TrimSpace(line), " ")
-		path, span, ok2 := strings.Cut(strings.TrimPrefix(place, strings.TrimSpace(module)+"/"), ":")
-		if !ok || !ok2 || !within(path, rooms) {
-			continue
-		}
-		b := found[place]
-		if b == nil {
-			b = &block{place: place, path: path}
-			found[place] = b
-		}
-		var count int
-		if _, err := fmt.Sscanf(span, "%d.", &b.line); err != nil {
-			return nil, fmt.Errorf("%s: %w", line, err)
-		}
-		if _, err := fmt.Sscanf(numbers, "%d %d", &b.statements, &count); err != nil {
-			return nil, fmt.Errorf("%s: %w", line, err)
-		}
-		now[place] = now[place] || count > 0
-	}
-	for place, reached := range now {
-		if reached {
-			found[place].reached++
-		}
-	}
-	var blocks []*block
-	for _, b := range found {
-		if b.statements > 0 {
-			blocks = append(blocks, b)
-		}
-	}
-	slices.SortFunc(blocks, func(a, b *block) int {
-		return cmp.Or(strings.Compare(a.path, b.path), a.line-b.line)
-	})
-	return blocks, name(blocks)
-}
-
-func within(path string, rooms []string) bool {
-	return slices.ContainsFunc(rooms, func(room string) bool {
-		below, all := strings.CutSuffix(filepath.Clean(room), "/...")
-		return path == below || filepath.Dir(path) == below || all && strings.HasPrefix(path, below+"/")
-	})
-}
-
-// name gives the blocks their keys.
-func name(blocks []*block) error {
-	var path string
-	var lines []string
-	var file *ast.File
-	set := token.NewFileSet()
-	for _, b := range blocks {
-		if b.path != path {
-			text, err := os.ReadFile(b.path)
-			if err != nil {
-				return err
-			}
-			if file, err = parser.ParseFile(set, b.path, text, parser.SkipObjectResolution); err != nil {
-				return err
-			}
-			path, lines = b.path, strings.Split(string(text), "\n")
-		}
-		function := ""
-		for _, d := range file.Decls {
-			if set.Position(d.Pos()).Line <= b.line && b.line <= set.Position(d.End()).Line {
-				if f, ok := d.(*ast.FuncDecl); ok {
-					function = f.Name.Name
-				}
-			}
-		}
-		text, _, _ := strings.Cut(lines[b.line-1], " // ") // as in the lists
-		b.key = fmt.Sprintf("%s: %s", function, strings.TrimSpace(text))
-	}
-	return nil
-}
-
-// lists are reasons.txt and unreached.txt.
-type lists struct {
-	allowed map[string]int // how often a key may be unreached: a line can be in a function twice
-	most    int            // entries of unreached.txt; -1 without the file
-}
-
-func readLists() (l lists, err error) {
-	l = lists{map[string]int{}, -1}
-	reasons, err := lines(place + "/reasons.txt")
-	if err != nil {
-		return l, err
-	}
-	if len(reasons) > maxReasons {
-		return l, usagef("%s/reasons.txt lists %d blocks, more than %d - reach some of them", place, len(reasons), maxReasons)
-	}
-	known, err := lines(place + "/unreached.txt")
-	if known != nil {
-		l.most = len(known)
-	}
-	for _, line := range slices.Concat(reasons, known) {
-		key, _, _ := strings.Cut(line, " // ")
-		l.allowed[key]++
-	}
-	return l, err
-}
-
-// missing returns the blocks that no run reached, and those that no list has.
-func (l *lists) missing(blocks []*block) (unreached, unlisted []*block) {
-	seen := map[string]int{}
-	for _, b := range blocks {
-		if b.reached > 0 {
-			continue
-		}
-		unreached = append(unreached, b)
-		if seen[b.key]++; seen[b.key] > l.allowed[b.key] {
-			unlisted = append(unlisted, b)
-		}
-	}
-	return unreached, unlisted
-}
-
 // report prints the unreached blocks that are in neither list, and a table.
 func report(blocks []*block, rooms []string, o options, stdout io.Writer) error {
 	l, err := readLists()
@@ -415,70 +269,4 @@ func report(blocks []*block, rooms []string, o options, stdout io.Writer) error 
 		return errNew
 	}
 	return nil
-}
-
-// update writes unreached.txt.
-func update(blocks []*block, most int) error {
-	reasons, err := lines(place + "/reasons.txt")
-	if err != nil {
-		return err
-	}
-	reasoned := map[string]int{}
-	for _, line := range reasons {
-		key, _, _ := strings.Cut(line, " // ")
-		reasoned[key]++
-	}
-	var sections [3][]string
-	count := 0
-	for _, b := range blocks {
-		if b.reached == runs {
-			continue
-		}
-		if reasoned[b.key]--; reasoned[b.key] >= 0 {
-			continue
-		}
-		section := 0
-		switch {
-		case b.reached > 0:
-			section = 2
-		case b.wide:
-			section = 1
-		}
-		count++
-		sections[section] = append(sections[section], b.key)
-	}
-	if most >= 0 && count > most {
-		return fmt.Errorf("%d blocks are unreached, and %s/unreached.txt has %d - reach %d of them by tests", count, place, most, count-most)
-	}
-	text := head
-	for i, of := range sections {
-		slices.Sort(of)
-		text += "\n# " + titles[i] + "\n" + strings.Join(append(of, ""), "\n")
-	}
-	return os.WriteFile(place+"/unreached.txt", []byte(text), 0o644)
-}
-
-const head = `# Blocks that a run of make branches may not reach, as BRANCHES='-update -all' writes them:
-# the function, and the line on which the block begins. This list gets shorter, never longer.
-`
-
-var titles = [3]string{
-	"Reached by no test.",
-	"Reached by tests of programs alone, which run with -all.",
-	"Reached in some runs, by luck.",
-}
-
-// lines returns the lines of a file, without comments. A missing file has none.
-func lines(path string) (list []string, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	list = []string{}
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			list = append(list, line)
-		}
-	}
-	return list, err
 }
