@@ -2,8 +2,10 @@ package config
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"thread/bridge/adapter"
@@ -181,7 +183,7 @@ func (f *file) spec(n *node, kind string, conn map[string]string, requireTLS, in
 			}
 		}
 	}
-	for _, k := range sortedKeys(conn) {
+	for _, k := range slices.Sorted(maps.Keys(conn)) {
 		if _, ok := known[k]; !ok {
 			f.bad(line(k), "adapter.connection.%s is not a key of %s%s", k, kind, didYouMean(k, known))
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"regexp"
@@ -275,19 +276,11 @@ func (f *file) fill(prefix string, n *node, fields map[string]field) {
 
 // didYouMean proposes the key that is most like name, or lists all.
 func didYouMean(name string, fields map[string]field) string {
-	if best := similar.To(name, sortedKeys(fields)); best != "" {
+	keys := slices.Sorted(maps.Keys(fields))
+	if best := similar.To(name, keys); best != "" {
 		return ": did you mean " + best + "?"
 	}
-	return ": use one of " + strings.Join(sortedKeys(fields), ", ")
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+	return ": use one of " + strings.Join(keys, ", ")
 }
 
 func textField(to *string) field {

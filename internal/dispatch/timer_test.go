@@ -227,3 +227,14 @@ func TestDelayedBesideAnEndingHolder(t *testing.T) {
 	defer release(l)
 	must(t, b.r.awaitScheduled(t.Context()))
 }
+
+// The process that waits ends where it cannot be told of an earlier event.
+func TestDelayedWithoutSocket(t *testing.T) {
+	b := newBench(t)
+	t.Setenv(envDispatch, wakeNone)
+	b.later("s", time.Minute)
+	must(t, os.MkdirAll(filepath.Join(b.t.Dir(), "run", timerSocket, "in the way"), 0o700))
+	if err := b.r.awaitScheduled(t.Context()); err == nil {
+		t.Error("it has waited")
+	}
+}

@@ -384,3 +384,15 @@ func (tx *Tx) Drop(t store.Table) error {
 	tx.opened = slices.DeleteFunc(tx.opened, func(o openTable) bool { return o.name == t })
 	return index.DropBucket(tx.b, tx.over, []byte(t))
 }
+
+// missing returns dir and its parents that do not exist, the outermost
+// first.
+func missing(dir string) (dirs []string) {
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			slices.Reverse(dirs)
+			return dirs
+		}
+		dirs = append(dirs, dir)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -106,18 +105,6 @@ func StartRestore(dir string, replace bool) (r *Restore, err error) {
 	}
 	r.db.AllocSize = growBytes
 	return r, r.begin()
-}
-
-// missing returns dir and its parents that do not exist, the outermost
-// first.
-func missing(dir string) (dirs []string) {
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-			slices.Reverse(dirs)
-			return dirs
-		}
-		dirs = append(dirs, dir)
-	}
 }
 
 func (r *Restore) begin() error {
