@@ -102,7 +102,7 @@ func TestWhyPending(t *testing.T) {
 	why("c", 3, PlacePaused)
 }
 
-// TestWhyInFlight: what is said of an event that has failed, is out or is settled out of
+// TestWhyInFlight: what is said of an event that has failed, is in flight or settled out of
 // order, and while the window is full.
 func TestWhyInFlight(t *testing.T) {
 	b := newBench(t)
