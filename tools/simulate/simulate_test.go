@@ -10,9 +10,9 @@ import (
 	"thread/internal/bugs"
 )
 
-// TestPatches finds a patch that the code has left behind. That the scheduler notices each bug
+// TestBugs finds a patch that the code has left behind. That the scheduler notices each bug
 // is tried by hand: make simulate SIMULATE='-bug PATCH', also with a patch of internal/survive/bugs.
-func TestPatches(t *testing.T) {
+func TestBugs(t *testing.T) {
 	if _, err := exec.LookPath("patch"); err != nil {
 		t.Skip(err)
 	}
