@@ -32,7 +32,7 @@ func TestFloods(t *testing.T) {
 // TestHostile: what hostile clients, and pages of other sites, send is refused.
 func TestHostile(t *testing.T) {
 	b := newBench(t)
-	b.listen(Options{bodyTime: 50 * time.Millisecond})
+	b.listen(Options{bodyTime: 2 * time.Second}) // 16 MiB come in 257 parts, while other tests run
 	floods.Hostile(t, &floods.Server{Address: b.s.web.listener.Addr().String(), Token: testToken, PID: os.Getpid(), Path: eventsAt})
 }
 

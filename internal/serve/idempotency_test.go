@@ -118,7 +118,7 @@ func TestIdempotencyEverywhere(t *testing.T) {
 // TestIdempotencyBounds: with a key, too, no more of a body is read than the endpoint takes.
 func TestIdempotencyBounds(t *testing.T) {
 	b := newBench(t)
-	b.listen(Options{bodyTime: 50 * time.Millisecond})
+	b.listen(Options{bodyTime: time.Second})
 	for path, want := range map[string]string{"schedules": "413 ", "dead/drop": "413 ", "outbox/retry": "413 ", "sessions": "408 "} {
 		for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
 			conn := b.dial()
