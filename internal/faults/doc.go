@@ -34,6 +34,10 @@ type Fault struct {
 	Only  []string // Only has the names of the calls that are counted; nil: all of them.
 	// Then has the names of calls that fail with EROFS after a short write.
 	Then []string
+	// Also has the names of calls on no file that are recorded and counted too, with the
+	// path "": socket, socketpair, bind, connect, sendto, sendmsg, recvfrom, recvmsg, pipe2,
+	// fcntl, mknodat, faccessat, timerfd_create, pidfd_open.
+	Also []string
 
 	// Before is called at each recorded call, while the goroutine waits in it. The n-th
 	// recorded call has n 1. So a test lets another process come first.
@@ -75,6 +79,20 @@ func Each(t *testing.T, errno syscall.Errno, only []string, test func(t *testing
 		})
 		hit = f.Hit != nil && !t.Failed()
 	}
+}
+
+// Nth is the failure of the n-th call of that name on a file whose path ends so.
+func Nth(errno syscall.Errno, n int, name, path string) *Fault {
+	f := &Fault{At: -1, Errno: errno}
+	f.Before = func(c Call, at int) {
+		if c.Name != name || !strings.HasSuffix(c.Path, path) {
+			return
+		}
+		if n--; n == 0 {
+			f.At = at
+		}
+	}
+	return f
 }
 
 // Names returns the recorded calls of these names, in order.

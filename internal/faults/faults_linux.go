@@ -32,6 +32,14 @@ var (
 	}
 )
 
+// byName are the calls of Also.
+var byName = map[string]int32{
+	"socket": unix.SYS_SOCKET, "socketpair": unix.SYS_SOCKETPAIR, "bind": unix.SYS_BIND, "connect": unix.SYS_CONNECT,
+	"sendto": unix.SYS_SENDTO, "sendmsg": unix.SYS_SENDMSG, "recvfrom": unix.SYS_RECVFROM, "recvmsg": unix.SYS_RECVMSG,
+	"pipe2": unix.SYS_PIPE2, "fcntl": unix.SYS_FCNTL, "mknodat": unix.SYS_MKNODAT, "faccessat": unix.SYS_FACCESSAT,
+	"timerfd_create": unix.SYS_TIMERFD_CREATE, "pidfd_open": unix.SYS_PIDFD_OPEN,
+}
+
 // notice and answer are struct seccomp_notif and struct seccomp_notif_resp of
 // linux/seccomp.h.
 type notice struct {
@@ -62,6 +70,10 @@ func (f *Fault) Run(t testing.TB, dir string, fn func()) {
 	// A process that fn starts has this thread wait until its program has begun, and asks
 	// until then: nothing may wait for the thread meanwhile.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	// Some calls, as those for a socket, keep their processor: another one has to answer. A
+	// change of their number also waits for the whole of a collection, and the one to no
+	// collections for its marks only: what follows them asks every processor, too.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	listener, done := make(chan int), make(chan struct{})
 	var thread uint32
 	ended, end, err := os.Pipe()
@@ -75,7 +87,7 @@ func (f *Fault) Run(t testing.TB, dir string, fn func()) {
 		defer close(done)
 		defer end.Close()
 		thread = uint32(unix.Gettid())
-		fd, err := install()
+		fd, err := install(f.Also)
 		if refused = err; err != nil {
 			return
 		}
@@ -94,7 +106,7 @@ func (f *Fault) Run(t testing.TB, dir string, fn func()) {
 }
 
 // install makes the calls of this thread wait for the listener.
-func install() (listener int, err error) {
+func install(also []string) (listener int, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, err
 	}
@@ -115,6 +127,13 @@ func install() (listener int, err error) {
 		for nr := range table {
 			filter = append(filter, is(uint32(nr), 1), give(unix.SECCOMP_RET_USER_NOTIF))
 		}
+	}
+	for _, name := range also {
+		nr, ok := byName[name]
+		if !ok {
+			panic("a fault of an unknown call: " + name)
+		}
+		filter = append(filter, is(uint32(nr), 1), give(unix.SECCOMP_RET_USER_NOTIF))
 	}
 	filter = append(filter, give(unix.SECCOMP_RET_ALLOW))
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -212,6 +231,11 @@ func (l *listening) decide(asked *notice) answer {
 
 // call returns what is asked about, when it is about a file below the directory.
 func (l *listening) call(asked *notice) (Call, bool) {
+	for _, name := range l.fault.Also {
+		if byName[name] == asked.nr {
+			return Call{Name: name}, true
+		}
+	}
 	var path string
 	name := byFile[asked.nr]
 	if name != "" {

@@ -72,3 +72,41 @@ func TestBefore(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// TestNth: of the calls of one name on one file one fails, and no other one.
+func TestNth(t *testing.T) {
+	dir := t.TempDir()
+	f := Nth(syscall.EIO, 2, "openat", "/b")
+	errs := map[string]error{}
+	f.Run(t, dir, func() {
+		for _, what := range []string{"b first", "a", "b second", "b third"} {
+			errs[what] = save(filepath.Join(dir, what[:1]))
+		}
+	})
+	for what, err := range errs {
+		if fails := what == "b second"; errors.Is(err, syscall.EIO) != fails || (err != nil) != fails {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if f.Hit == nil || *f.Hit != (Call{"openat", "./b"}) {
+		t.Errorf("it hit %v", f.Hit)
+	}
+}
+
+// TestAlso: calls on no file fail where they are asked for.
+func TestAlso(t *testing.T) {
+	for _, also := range [][]string{nil, {"pipe2"}} {
+		f := Fault{At: 1, Errno: syscall.EMFILE, Only: []string{"pipe2"}, Also: also}
+		var err error
+		f.Run(t, t.TempDir(), func() {
+			var r, w *os.File
+			if r, w, err = os.Pipe(); err == nil {
+				r.Close()
+				w.Close()
+			}
+		})
+		if fails := also != nil; errors.Is(err, syscall.EMFILE) != fails || len(f.Calls) != len(also) {
+			t.Errorf("%v: %v after %v", also, err, f.Calls)
+		}
+	}
+}
