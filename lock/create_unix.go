@@ -64,8 +64,13 @@ func Mkdir(path string) error {
 }
 
 // give gives f, which root has just created, to the owner of the directory that
-// it is in.
-func give(path string, f *os.File) error {
+// it is in. What cannot be given goes, as its owner could not use it.
+func give(path string, f *os.File) (err error) {
+	defer func() {
+		if err != nil {
+			_ = os.Remove(path)
+		}
+	}()
 	above, err := os.Stat(filepath.Dir(path))
 	if err != nil {
 		return err

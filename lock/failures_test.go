@@ -370,8 +370,8 @@ func TestOwner(t *testing.T) {
 	if slices.ContainsFunc(fault.Calls, func(c faults.Call) bool { return c.Name == "fchown" }) {
 		t.Errorf("%v", fault.Calls)
 	}
-	// A file that cannot be given away is not used.
-	faults.Each(t, syscall.EPERM, []string{"fchown"}, func(t *testing.T, fault *faults.Fault) {
+	// What cannot be given away is not used, and goes: its owner could not use it.
+	faults.Each(t, syscall.EPERM, []string{"fchown", "fstat"}, func(t *testing.T, fault *faults.Fault) {
 		dir := t.TempDir()
 		if err := os.Chown(dir, 1234, 1235); err != nil {
 			t.Fatal(err)
@@ -386,6 +386,11 @@ func TestOwner(t *testing.T) {
 		})
 		if err := errors.Join(fileErr, dirErr); fault.Hit != nil && !errors.Is(err, syscall.EPERM) || fault.Hit == nil && err != nil {
 			t.Error(err)
+		}
+		for name, err := range map[string]error{"f": fileErr, "d": dirErr} {
+			if _, is := os.Lstat(filepath.Join(dir, name)); (is == nil) != (err == nil) {
+				t.Errorf("%s, after %v: %v", name, err, is)
+			}
 		}
 		if open := faults.Open(t, dir); open != nil {
 			t.Errorf("open are %q", open)
