@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"thread/event"
@@ -208,10 +207,7 @@ func (w *letterWalk) matches(m *filter.Matcher, l *DeadLetter) (bool, error) {
 	if !l.Stored {
 		return false, nil
 	}
-	row := filter.Row{ID: l.Event.ID, CreatedAt: l.Event.CreatedAt, Source: l.Event.Source, Type: l.Event.Type, Content: l.Event.Content}
-	if l.Event.Subtype != nil {
-		row.Subtype, row.HasSubtype = strings.Clone(*l.Event.Subtype), true
-	}
+	row := filter.RowOf(&l.Event)
 	return m.Match(&row)
 }
 

@@ -196,10 +196,7 @@ func (tx *Tx) Outcome(consumer string, ids ...int64) ([]Outcome, error) {
 			o.State = Unmatched
 			continue
 		}
-		row := filter.Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
-		if e.Subtype != nil {
-			row.Subtype, row.HasSubtype = *e.Subtype, true
-		}
+		row := filter.RowOf(&e)
 		if matches, err := m.Match(&row); err == nil && !matches {
 			o.State = Unmatched
 		}

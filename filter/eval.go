@@ -3,6 +3,7 @@ package filter
 import (
 	"math"
 
+	"thread/event"
 	"thread/filter/internal/like"
 )
 
@@ -12,6 +13,15 @@ type Row struct {
 	ID                                        int64
 	CreatedAt, Source, Type, Subtype, Content string
 	HasSubtype                                bool // false: subtype is NULL
+}
+
+// RowOf returns the event as a filter sees it, with the strings of the event itself.
+func RowOf(e *event.Event) Row {
+	row := Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
+	if e.Subtype != nil {
+		row.Subtype, row.HasSubtype = *e.Subtype, true
+	}
+	return row
 }
 
 // frame is the state of one evaluation. Every method that finds an error keeps

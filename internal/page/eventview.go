@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"thread/engine"
-	"thread/event"
 	"thread/filter"
 	"thread/internal/dispatch"
 )
@@ -70,7 +69,8 @@ func standings(rows []EventRow, k *summary, runs []Run) {
 			if r.ID <= c.LastAcked || state >= r.State {
 				continue
 			}
-			if ok, err := f.Matcher().Match(rowOf(&r.Event.Event)); ok && err == nil {
+			row := filter.RowOf(&r.Event.Event)
+			if ok, err := f.Matcher().Match(&row); ok && err == nil {
 				r.State, r.Text = state, c.Consumer+" is "+state.String()
 				if state == Queued {
 					r.Text = "unread by " + c.Consumer
@@ -78,14 +78,6 @@ func standings(rows []EventRow, k *summary, runs []Run) {
 			}
 		}
 	}
-}
-
-func rowOf(e *event.Event) *filter.Row {
-	row := filter.Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
-	if e.Subtype != nil {
-		row.Subtype, row.HasSubtype = *e.Subtype, true
-	}
-	return &row
 }
 
 // chips are filters for the most frequent values of a column.

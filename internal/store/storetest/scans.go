@@ -38,10 +38,7 @@ func scans(t *testing.T, open func(l store.Logic) store.Store) {
 		upto := after + r.Int64N(2000)
 		var want []int64
 		for _, e := range all {
-			row := filter.Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
-			if e.Subtype != nil {
-				row.Subtype, row.HasSubtype = *e.Subtype, true
-			}
+			row := filter.RowOf(&e)
 			if ok, err := m.Match(&row); err != nil {
 				t.Fatal(err)
 			} else if ok && e.ID > after && e.ID <= upto {
