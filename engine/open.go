@@ -109,8 +109,32 @@ func Destroy(dir string) error {
 	return os.RemoveAll(abs)
 }
 
-// Begin implements store.Logic.
-func (l logic) Begin(tx store.Tx) store.Session { return &session{tx: Tx{t: l.t, s: tx}} }
+// Write implements store.Logic. Of what was released it tells also when the outcome is
+// unknown: starting a dispatch too many does no harm.
+func (l logic) Write(tx store.Tx, batch bool, fn func(s store.Session) error) (w store.Written, err error) {
+	s := &session{tx: Tx{t: l.t, s: tx}}
+	var source string // of the last event that was released
+	released := false
+	if !batch {
+		if source, released, err = s.tx.release(); err != nil {
+			return w, err
+		}
+	}
+	if err := fn(s); err != nil {
+		return w, err
+	}
+	if released && l.t.onRelease != nil && s.tx.hasSubscriptions() {
+		w.Ended = func() { l.t.onRelease(source) }
+	}
+	if !s.tx.pushes {
+		return w, nil
+	}
+	w.Subscribed = l.Subscribed(tx)
+	if err := s.tx.followClock(); err != nil {
+		return w, err
+	}
+	return w, s.tx.sweepKeys()
+}
 
 // BeforeBatch implements store.Logic.
 func (l logic) BeforeBatch(ctx context.Context) error {
@@ -131,33 +155,7 @@ func (l logic) DropAfter(tx store.Tx, head int64, most int) (more bool, err erro
 	return (&Tx{t: l.t, s: tx}).dropKeysAfter(head, most)
 }
 
-// Before implements store.Session.
-func (s *session) Before() (err error) {
-	s.source, s.released, err = s.tx.release()
-	return err
-}
-
 // Push implements store.Session.
 func (s *session) Push(d *event.Draft, createdAt string) (event.Event, bool, error) {
 	return s.tx.pushOnce(d, createdAt)
-}
-
-// After implements store.Session.
-func (s *session) After() error {
-	s.tell = s.released && s.tx.t.onRelease != nil && s.tx.hasSubscriptions()
-	if !s.tx.pushes {
-		return nil
-	}
-	if err := s.tx.followClock(); err != nil {
-		return err
-	}
-	return s.tx.sweepKeys()
-}
-
-// Ended implements store.Session. It tells of what was released also when the outcome
-// is unknown: starting a dispatch too many does no harm.
-func (s *session) Ended() {
-	if s.tell {
-		s.tx.t.onRelease(s.source)
-	}
 }

@@ -99,12 +99,7 @@ func (t *Thread) readOnce(ctx context.Context, release bool, fn func(tx *Tx) err
 type logic struct{ t *Thread }
 
 // session is the thread's part in one write transaction.
-type session struct {
-	tx       Tx
-	released bool
-	source   string // of the last event that was released
-	tell     bool   // handlers may have to be started
-}
+type session struct{ tx Tx }
 
 // Event returns the event with that id, as a copy, and whether it is stored. One
 // that this transaction has pushed may not be found yet.

@@ -48,7 +48,7 @@ type Store interface {
 	// Update runs fn in a write transaction: when it returns nil, everything that fn
 	// did is durable, and nothing otherwise. Updates of a thread come one after the
 	// other. fn may be run again, in another transaction, when nothing of the first
-	// was stored. It is given what Logic.Begin returned.
+	// was stored. It is given what Logic.Write gave.
 	//
 	// It returns fn's error unchanged, and ErrUnknownOutcome.
 	Update(ctx context.Context, fn func(s Session) error) error
@@ -73,30 +73,32 @@ type Store interface {
 // Logic is what a store does on behalf of the package above it, in its own
 // transactions.
 type Logic interface {
-	// Begin is called once in every write transaction, before anything else.
-	Begin(tx Tx) Session
+	// Write is called once in every write transaction. It releases what has fallen due,
+	// unless the transaction is one of a batch, runs fn, and does what follows from what
+	// fn pushed, before the commit.
+	Write(tx Tx, batch bool, fn func(s Session) error) (Written, error)
 	// BeforeBatch is called before a batch that takes more than one transaction, with
 	// nothing locked.
 	BeforeBatch(ctx context.Context) error
-	// Subscribed reports whether there is anybody to be told of a push.
+	// Subscribed reports whether there is anybody to be told of a push that another
+	// process has stored.
 	Subscribed(tx Tx) bool
 	// DropAfter removes what Session.Push stored next to events of those above head, at
 	// most that many records: they are of a batch that did not come to its end.
 	DropAfter(tx Tx, head int64, most int) (more bool, err error)
 }
 
-// Session is the logic's part in one write transaction.
+// Written says what is left to do after a write transaction.
+type Written struct {
+	Subscribed bool   // there is anybody to be told of what was pushed
+	Ended      func() // unless nil, is called when the transaction has ended, however, and nothing is locked
+}
+
+// Session is a write transaction as the logic sees it.
 type Session interface {
-	// Before comes first: what has fallen due is released.
-	Before() error
 	// Push stores one draft with Tx.Append, unless its dedupe key is known: then
 	// nothing is stored, and of e only the id is set.
 	Push(d *event.Draft, createdAt string) (e event.Event, duplicate bool, err error)
-	// After comes last, before the commit.
-	After() error
-	// Ended is called after After, when the transaction has ended, however, and nothing
-	// is locked.
-	Ended()
 }
 
 // Tx is one transaction. It is valid during the function that it is given to, on

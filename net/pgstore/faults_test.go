@@ -28,13 +28,12 @@ type plain struct{}
 
 type plainSession struct{ tx store.Tx }
 
-func (plain) Begin(tx store.Tx) store.Session                     { return plainSession{tx} }
 func (plain) BeforeBatch(context.Context) error                   { return nil }
 func (plain) Subscribed(store.Tx) bool                            { return false }
 func (plain) DropAfter(store.Tx, int64, int) (more bool, _ error) { return false, nil }
-func (plainSession) Before() error                                { return nil }
-func (plainSession) After() error                                 { return nil }
-func (plainSession) Ended()                                       {}
+func (plain) Write(tx store.Tx, _ bool, fn func(s store.Session) error) (w store.Written, err error) {
+	return w, fn(plainSession{tx})
+}
 func (s plainSession) Push(d *event.Draft, createdAt string) (event.Event, bool, error) {
 	e, err := s.tx.Append(d, createdAt)
 	return e, false, err

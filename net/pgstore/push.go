@@ -43,7 +43,7 @@ func (s *Store) Push(ctx context.Context, ds []event.Draft) (p store.Pushed, err
 	if len(ds) == 0 {
 		return p, context.Cause(ctx)
 	}
-	err = s.write(ctx, series.list, func(tx *tx, u store.Session) error {
+	subscribed, err := s.write(ctx, series.list, func(tx *tx, u store.Session) error {
 		p = store.Pushed{}
 		tx.limit = s.lockTimeout + s.answerTimeout
 		for i := range ds {
@@ -57,12 +57,12 @@ func (s *Store) Push(ctx context.Context, ds []event.Draft) (p store.Pushed, err
 			}
 			p.Events = append(p.Events, e)
 		}
-		p.Subscribed = s.logic.Subscribed(tx)
 		return nil
 	})
 	if err != nil {
 		return store.Pushed{}, err
 	}
+	p.Subscribed = subscribed
 	return p, nil
 }
 
@@ -90,9 +90,9 @@ func (s *Store) PushAll(ctx context.Context, all iter.Seq2[event.Draft, error]) 
 	if sp.n == 0 {
 		return b, context.Cause(ctx)
 	}
-	err = s.write(ctx, series.list, func(tx *tx, u store.Session) error {
+	subscribed, err := s.write(ctx, series.list, func(tx *tx, u store.Session) error {
 		b = store.Batch{CreatedAt: tx.createdAt}
-		err := sp.each(func(d *event.Draft) error {
+		return sp.each(func(d *event.Draft) error {
 			e, duplicate, err := u.Push(d, tx.createdAt)
 			switch {
 			case err != nil:
@@ -109,11 +109,10 @@ func (s *Store) PushAll(ctx context.Context, all iter.Seq2[event.Draft, error]) 
 			b.LastSource = d.Source
 			return nil
 		})
-		b.Subscribed = s.logic.Subscribed(tx)
-		return err
 	})
 	if err != nil {
 		return store.Batch{}, err
 	}
+	b.Subscribed = subscribed
 	return b, nil
 }

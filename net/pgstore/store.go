@@ -228,27 +228,24 @@ func (s *Store) View(ctx context.Context, fn func(tx store.Tx) error) error {
 
 // Update implements store.Store.
 func (s *Store) Update(ctx context.Context, fn func(s store.Session) error) error {
-	return s.write(ctx, nil, func(_ *tx, u store.Session) error { return fn(u) })
+	_, err := s.write(ctx, nil, func(_ *tx, u store.Session) error { return fn(u) })
+	return err
 }
 
-func (s *Store) write(ctx context.Context, digests [][]byte, fn func(tx *tx, u store.Session) error) error {
-	var over store.Session
+// write runs fn in a write transaction and reports whether there is anybody to be told of
+// what it pushed.
+func (s *Store) write(ctx context.Context, digests [][]byte, fn func(tx *tx, u store.Session) error) (subscribed bool, err error) {
+	var w store.Written
 	defer func() {
-		if over != nil {
-			over.Ended()
+		if w.Ended != nil {
+			w.Ended()
 		}
 	}()
-	return s.run(ctx, true, digests, func(tx *tx) error {
-		u := s.logic.Begin(tx)
-		if err := u.Before(); err != nil {
-			return err
-		}
-		if err := fn(tx, u); err != nil {
-			return err
-		}
-		over = u
-		return u.After()
+	err = s.run(ctx, true, digests, func(tx *tx) (err error) {
+		w, err = s.logic.Write(tx, false, func(u store.Session) error { return fn(tx, u) })
+		return err
 	})
+	return w.Subscribed, err
 }
 
 // Prune implements store.Store. It asks and drops in one transaction.

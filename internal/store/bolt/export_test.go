@@ -32,7 +32,7 @@ var CreateDatabase = createDatabase
 
 // Write runs fn in a write transaction.
 func Write(ctx context.Context, t *Store, fn func(tx *Tx, s store.Session) error) error {
-	return t.lockedWrite(ctx, nil, 0, func() {}, fn, func(_, _ error) {})
+	return t.lockedWrite(ctx, nil, 0, func() {}, fn, func(bool, error, error) {})
 }
 
 func (tx *Tx) Insert(e *event.Event) error     { return tx.insert(e) }
@@ -122,7 +122,7 @@ func (t *Store) TakePending(ctx context.Context, state byte, createdAt string, g
 			return err
 		}
 		return tx.storePending(s, &taken, createdAt)
-	}, func(error, error) { taken.note(state) })
+	}, func(bool, error, error) { taken.note(state) })
 }
 
 // Vouched reports whether a writer that opens the database now needs no sync.

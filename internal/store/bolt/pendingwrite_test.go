@@ -346,6 +346,7 @@ func TestStrangePendingWrites(t *testing.T) {
 		held = append(held, f)
 	}
 	os.WriteFile(filepath.Join(dir, "something else"), content, 0o600)
+	os.WriteFile(filepath.Join(dir, "ab.new"), content, 0o600)
 	os.WriteFile(name(100), content, 0o600) // left over: its process was killed
 	os.Symlink(good, name(101))
 	os.Mkdir(name(102), 0o700)
@@ -354,8 +355,10 @@ func TestStrangePendingWrites(t *testing.T) {
 	for _, f := range held {
 		f.Close()
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "something else")); err != nil {
-		t.Error(err)
+	for _, name := range []string{"something else", "ab.new"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := os.Remove(name(101)); err != nil {
 		t.Error(err)

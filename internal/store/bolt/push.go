@@ -206,9 +206,19 @@ func (l *longBatch) step(db *database) error {
 		tx.dict().SetFresh(l.fresh)
 	}
 	tx.pushed = l.lines.account(tx)
-	s := t.Logic.Begin(tx)
-	for n, size := 0, 0; l.left > 0 && n < t.MaxGroup && size < maxGroupBytes; n++ {
-		var err error
+	w, err := t.Logic.Write(tx, true, func(s store.Session) error { return l.push(tx, s) })
+	if err != nil {
+		return err
+	}
+	l.out.Subscribed = w.Subscribed
+	tx.goesOn = l.left > 0
+	tx.changed = l.left == 0
+	return tx.commit(db, l.left == 0)
+}
+
+// push stores as many drafts as one transaction takes.
+func (l *longBatch) push(tx *Tx, s store.Session) (err error) {
+	for n, size := 0, 0; l.left > 0 && n < l.t.MaxGroup && size < maxGroupBytes; n++ {
 		if l.draft, err = l.in.next(); err != nil {
 			return err
 		}
@@ -233,13 +243,7 @@ func (l *longBatch) step(db *database) error {
 	if l.out.First != 0 {
 		l.out.Last = tx.st.LastID
 	}
-	l.out.Subscribed = t.Logic.Subscribed(tx)
-	if err := s.After(); err != nil {
-		return err
-	}
-	tx.goesOn = l.left > 0
-	tx.changed = l.left == 0
-	return tx.commit(db, l.left == 0)
+	return nil
 }
 
 func (l *longLines) account(tx *Tx) func(*event.Event) {

@@ -206,7 +206,7 @@ func (l *turn) locked() {
 
 // ended is called when the transaction has ended, before we let go of the
 // database.
-func (l *turn) ended(err, warning error) {
+func (l *turn) ended(subscribed bool, err, warning error) {
 	state := byte(stateDurable)
 	if errors.Is(err, store.ErrUnknownOutcome) {
 		state = stateUnknown
@@ -216,6 +216,7 @@ func (l *turn) ended(err, warning error) {
 	l.others.note(state)
 	for _, w := range l.group {
 		w.pushed.Warning = warning
+		w.pushed.Subscribed = w.pushed.Subscribed || subscribed
 	}
 }
 
@@ -251,7 +252,6 @@ func (tx *Tx) pushGroup(s store.Session, group []*write, others *pendingWrites) 
 				}
 			}
 		}
-		w.pushed.Subscribed = tx.t.Logic.Subscribed(tx)
 	}
 	return tx.storePending(s, others, createdAt)
 }
@@ -262,9 +262,13 @@ func (tx *Tx) pushGroup(s store.Session, group []*write, others *pendingWrites) 
 // same, ended is told, and the next write heals the file. It waits at the gate
 // unless it was given it, and lets go of it after locked. Fn pushes some that many
 // bytes of content.
-func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func(), fn func(tx *Tx, s store.Session) error, ended func(err, warning error)) (err error) {
-	tell := func() {}
-	defer func() { tell() }() // after the database is closed
+func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func(), fn func(tx *Tx, s store.Session) error, ended func(subscribed bool, err, warning error)) (err error) {
+	var w store.Written
+	defer func() {
+		if w.Ended != nil { // after the database is closed
+			w.Ended()
+		}
+	}()
 	if g == nil {
 		if g, err = t.gate(ctx, lock.Exclusive); err != nil {
 			return err
@@ -280,7 +284,7 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 	locked()
 	g.close()
 	var warning error
-	defer func() { ended(err, warning) }()
+	defer func() { ended(w.Subscribed, err, warning) }()
 	err = db.guard(func() error {
 		if err := t.clearBeyondHead(db); err != nil {
 			return err
@@ -293,17 +297,9 @@ func (t *Store) lockedWrite(ctx context.Context, g *gate, bytes int, locked func
 		log := lines{t: t, tx: tx}
 		defer log.close()
 		tx.pushed = log.add
-		s := t.Logic.Begin(tx)
-		if err := s.Before(); err != nil {
+		if w, err = t.Logic.Write(tx, false, func(s store.Session) error { return fn(tx, s) }); err != nil {
 			return err
 		}
-		if err := fn(tx, s); err != nil {
-			return err
-		}
-		if err := s.After(); err != nil {
-			return err
-		}
-		tell = s.Ended
 		if err := tx.commit(db, true); err != nil {
 			return err
 		}

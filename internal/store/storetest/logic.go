@@ -20,7 +20,6 @@ type session struct {
 	tx store.Tx
 }
 
-func (l *logic) Begin(tx store.Tx) store.Session   { return &session{l, tx} }
 func (l *logic) BeforeBatch(context.Context) error { return nil }
 func (l *logic) Subscribed(tx store.Tx) bool       { return !empty(tx, store.Subscriptions) }
 
@@ -40,7 +39,19 @@ func (l *logic) DropAfter(tx store.Tx, head int64, most int) (more bool, err err
 	return len(over) == most, err
 }
 
-func (s *session) Before() error {
+func (l *logic) Write(tx store.Tx, batch bool, fn func(s store.Session) error) (w store.Written, err error) {
+	s := &session{l, tx}
+	if !batch {
+		err = s.release()
+	}
+	if err == nil {
+		err = fn(s)
+	}
+	w.Subscribed = l.Subscribed(tx)
+	return w, err
+}
+
+func (s *session) release() error {
 	var keys [][]byte
 	err := s.tx.Ascend(store.Scheduled, nil, func(k, _ []byte) (bool, error) {
 		if k[0] <= s.now {
@@ -75,6 +86,3 @@ func (s *session) Push(d *event.Draft, createdAt string) (event.Event, bool, err
 	err = s.tx.Put(store.Dedupe, []byte(d.DedupeKey), binary.BigEndian.AppendUint64(nil, uint64(e.ID)))
 	return e, false, err
 }
-
-func (s *session) After() error { return nil }
-func (s *session) Ended()       {}

@@ -87,14 +87,10 @@ func (h *handle) write(ctx context.Context, fn func(tx *tx, s store.Session) err
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := &tx{data: h.now.clone(), visible: h.now.head(), writable: true}
-	s := h.logic.Begin(d)
-	for _, step := range []func() error{s.Before, func() error { return fn(d, s) }, s.After} {
-		if err := step(); err != nil {
-			return err
-		}
+	if _, err := h.logic.Write(d, false, func(s store.Session) error { return fn(d, s) }); err != nil {
+		return err
 	}
 	h.now = d.data
-	s.Ended()
 	return nil
 }
 
