@@ -114,3 +114,32 @@ func stored(ctx context.Context, th *engine.Thread, prefix string, n int) (bool,
 	}
 	return len(events) == n, nil
 }
+
+// TestInfoOpensOnce: what Info tells is of one transaction, so that it fits together.
+func TestInfoOpensOnce(t *testing.T) {
+	dir := filepath.Join(faults.Dir(t), "t")
+	th, err := engine.Init(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer th.Close()
+	if err := th.SetLimits(t.Context(), engine.Limits{MaxEvents: 5}); err != nil {
+		t.Fatal(err)
+	}
+	var f faults.Fault
+	f.Run(t, dir, func() {
+		info, err := th.Info(context.Background())
+		if err != nil || info.Limits == nil || info.Limits.MaxEvents != 5 || len(th.Backlogs(context.Background(), nil)) != 0 {
+			t.Errorf("%+v %v", info.Limits, err)
+		}
+	})
+	opens := 0
+	for _, c := range f.Calls {
+		if c.Name == "openat" && strings.HasSuffix(c.Path, "/events.db") {
+			opens++
+		}
+	}
+	if opens != 1 {
+		t.Errorf("events.db is opened %d times", opens)
+	}
+}

@@ -71,11 +71,9 @@ func (t *Thread) Info(ctx context.Context) (info Info, err error) {
 			}
 			info.Subscriptions = append(info.Subscriptions, c)
 		}
-		return nil
+		info.Limits, err = tx.limitsState()
+		return err
 	})
-	if err == nil {
-		info.Limits, err = t.Limits(ctx)
-	}
 	if d, ok := t.s.(store.Durable); ok && err == nil {
 		info.Durability, err = d.Durability(ctx)
 	}
@@ -150,6 +148,9 @@ func (t *Thread) Backlog(ctx context.Context, consumer string) (count int64, old
 // one waiting: those that need not read their events, and those with the fewest, come
 // first, and each stands back after a slice.
 func (t *Thread) Backlogs(ctx context.Context, consumers []string) []Backlog {
+	if len(consumers) == 0 {
+		return nil
+	}
 	backlogs := make([]Backlog, len(consumers))
 	tallies := make([]*tally, len(consumers))
 	var todo, bySeries []*tally

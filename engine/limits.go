@@ -92,24 +92,29 @@ func (t *Thread) SetLimits(ctx context.Context, l Limits) error {
 // Limits returns the limits and how the thread stands, nil when there are none.
 func (t *Thread) Limits(ctx context.Context) (s *LimitsState, err error) {
 	err = t.read(ctx, func(tx *Tx) error {
-		l, err := tx.limits()
-		if err != nil || l == nil {
-			return err
-		}
-		now := tx.now()
-		s = &LimitsState{Limits: Limits{l.MaxAge, l.MaxBytes, l.MaxEvents, l.Force}, Over: tx.over(l), Trusted: upTo(l, now), Doubted: l.Doubted}
-		if inStep(l, now) {
-			s.Doubted = time.Time{}
-		} else if s.Doubted.IsZero() {
-			s.Doubted = now
-		}
-		if l.Wanted != 0 && !l.Force {
-			if err = tx.heldBack(l.Wanted); errors.As(err, &s.Held) {
-				return nil
-			}
-		}
+		s, err = tx.limitsState()
 		return err
 	})
+	return s, err
+}
+
+func (tx *Tx) limitsState() (*LimitsState, error) {
+	l, err := tx.limits()
+	if err != nil || l == nil {
+		return nil, err
+	}
+	now := tx.now()
+	s := &LimitsState{Limits: Limits{l.MaxAge, l.MaxBytes, l.MaxEvents, l.Force}, Over: tx.over(l), Trusted: upTo(l, now), Doubted: l.Doubted}
+	if inStep(l, now) {
+		s.Doubted = time.Time{}
+	} else if s.Doubted.IsZero() {
+		s.Doubted = now
+	}
+	if l.Wanted != 0 && !l.Force {
+		if err = tx.heldBack(l.Wanted); errors.As(err, &s.Held) {
+			return s, nil
+		}
+	}
 	return s, err
 }
 
