@@ -138,13 +138,14 @@ func baseIn(b []byte) Base {
 // slotsOf returns how many slots n bytes take.
 func slotsOf(n int) int { return (n + SlotBytes - 1) / SlotBytes }
 
-// readAhead is the number of slots behind the last sound record in which Read looks for more.
-const readAhead = (MaxChanges + headerBytes) / SlotBytes
+// readAhead is the number of slots behind the last sound record in which Read looks for more:
+// the slots of a record that cannot be read, and the one after it.
+const readAhead = (MaxChanges+headerBytes)/SlotBytes + 1
 
 // Read calls apply with the changes of each record from the present place on. It returns
 // ErrDamaged when records of this base lie behind the last sound one, and ErrOlder when
 // the journal belongs to a later base. Where all is set, it looks at the whole file for
-// them, and otherwise at the next 64 KiB.
+// them, and otherwise at the longest record and the slot after it.
 func (j *File) Read(all bool, apply func(changes []byte) error) error {
 	w := newWindow(j.f)
 	defer w.close()
@@ -194,7 +195,7 @@ type window struct {
 	all *[windowBytes]byte
 }
 
-// windowBytes is how much is read at once: what a record takes at the most.
+// windowBytes is how much is read at once, more than the longest record.
 const windowBytes = readAhead * SlotBytes
 
 var windows = sync.Pool{New: func() any { return new([windowBytes]byte) }}
@@ -236,13 +237,10 @@ func (w *window) read(at int64, n int) ([]byte, error) {
 // Look reports whether the record that was read last is still in its place, and whether
 // there may be more: the next slot is not empty, and not of an earlier base.
 func (j *File) Look() (there, more bool) {
-	at, n := j.at, slotsOf(len(j.last))*SlotBytes
-	if len(j.last) == 0 {
-		at = j.slot
-	}
+	n := slotsOf(len(j.last)) * SlotBytes
 	j.looked = slices.Grow(j.looked[:0], n+headerBytes)[:n+headerBytes]
 	b := j.looked
-	m, _ := j.f.ReadAt(b, int64(at)*SlotBytes)
+	m, _ := j.f.ReadAt(b, int64(j.at)*SlotBytes)
 	if m < n || !bytes.Equal(b[:len(j.last)], j.last) {
 		return false, true
 	}
@@ -255,7 +253,7 @@ func (j *File) Look() (there, more bool) {
 }
 
 // Sound calls apply with the changes of each sound record of the newest base, in order,
-// whatever is damaged between them.
+// whatever is damaged between them. Of bases with one epoch, what lies behind is older.
 func Sound(f *os.File, apply func(changes []byte)) {
 	buf := make([]byte, Bytes)
 	n, _ := f.ReadAt(buf, 0)
@@ -270,7 +268,7 @@ func Sound(f *os.File, apply func(changes []byte)) {
 	}
 	var newest Base
 	each(func(r record) {
-		if r.base.Epoch >= newest.Epoch {
+		if r.base.Epoch > newest.Epoch {
 			newest = r.base
 		}
 	})
@@ -286,7 +284,7 @@ func Sound(f *os.File, apply func(changes []byte)) {
 // Room reports whether changes of that length are to be appended. Otherwise they go to
 // events.db.
 func (j *File) Room(n int) bool {
-	return n <= MaxChanges && j.slot < FoldAt && j.slot+slotsOf(n+headerBytes) <= Slots
+	return n <= MaxChanges && j.slot < FoldAt // and so the longest record has its slots
 }
 
 // Append writes a record and syncs it. When it fails, the outcome is unknown if written.
@@ -301,8 +299,8 @@ func (j *File) Append(changes []byte) (written bool, err error) {
 	b = append(b, changes...)
 	crc := index.Sum(nil, b[4:n])
 	binary.BigEndian.PutUint32(b, crc)
-	if n, err := j.f.WriteAt(b[:cap(b)], int64(j.slot)*SlotBytes); err != nil {
-		return n > 0, err
+	if _, err := j.f.WriteAt(b[:cap(b)], int64(j.slot)*SlotBytes); err != nil {
+		return j.mayHave(b[:n]), err
 	}
 	if err := syncData(j.f); err != nil {
 		return true, err
@@ -311,6 +309,14 @@ func (j *File) Append(changes []byte) (written bool, err error) {
 	j.number++
 	j.slot += slotsOf(n)
 	return true, nil
+}
+
+// mayHave reports whether a record may be in its place after its write has failed, as [os.File]
+// does not tell how much it wrote. A part of a record is none.
+func (j *File) mayHave(record []byte) bool {
+	have := make([]byte, len(record))
+	n, err := j.f.ReadAt(have, int64(j.slot)*SlotBytes)
+	return bytes.Equal(have[:n], record) || err != nil && !errors.Is(err, io.EOF)
 }
 
 // Settle makes the last record durable. After a failed sync the kernel takes a page for
