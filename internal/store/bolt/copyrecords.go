@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"go.etcd.io/bbolt"
@@ -64,15 +65,10 @@ func (c *copying) changeable() error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
 	for _, name := range gone {
-		if err := index.DropBucket(c.tx, nil, name); err != nil {
-			return err
-		}
+		err = errors.Join(err, index.DropBucket(c.tx, nil, name))
 	}
-	return nil
+	return err
 }
 
 // changes reports whether a bucket has entries that are not there for good.

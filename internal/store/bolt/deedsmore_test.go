@@ -96,7 +96,7 @@ func TestStepsOfAFullTail(t *testing.T) {
 func TestStepsOfALongLastRound(t *testing.T) {
 	dir := filepath.Join(faults.Dir(t), "t")
 	compactable(t, dir)
-	failEachStep(t, dir, map[string]deed{"compact": {do: done(func(th *engine.Thread) error {
+	compact := deed{do: done(func(th *engine.Thread) error {
 		return atSync(func(n int) error {
 			if n > 1 {
 				return nil
@@ -116,5 +116,9 @@ func TestStepsOfALongLastRound(t *testing.T) {
 				return err
 			})
 		}, func() error { _, err := th.Compact(ctx); return err })
-	}), then: func(th *engine.Thread) (string, error) { return fmt.Sprint(len(contents(t, th.Dir()))), nil }, within: "(*copying).next"}})
+	}), then: func(th *engine.Thread) (string, error) { return fmt.Sprint(len(contents(t, th.Dir()))), nil }}
+	next, open := compact, compact
+	next.within, open.within = "(*copying).next", "(*copying).open\n\tcopyrecords.go"
+	failEachStep(t, dir, map[string]deed{"next": next})
+	failEachOnce(t, dir, map[string]deed{"open": open})
 }
