@@ -22,9 +22,7 @@ import (
 // the tree lock on run/.beat/<run>~tree, which the command of the run inherits. See package
 // command.
 
-func (h *History) beatPath(run string) string {
-	return filepath.Join(h.dir, "run", ".beat", lock.Name(run))
-}
+func (h *History) beatPath(run string) string { return filepath.Join(h.beatDir(), lock.Name(run)) }
 
 // treePath has a character that no encoded id has.
 func (h *History) treePath(run string) string { return treeOf(h.beatPath(run)) }

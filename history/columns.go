@@ -367,12 +367,15 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 }
 
 // SetMember returns the JSON object with the member set, and the others as they
-// were, in the order of their names. A nil object is an empty one; what is not an object
-// is kept under "value".
+// were, in the order of their names. A nil object and null are an empty one; what is not
+// an object is kept under "value".
 func SetMember(object json.RawMessage, name string, value any) (json.RawMessage, error) {
 	in := map[string]json.RawMessage{}
 	if len(object) > 0 && json.Unmarshal(object, &in) != nil {
 		in = map[string]json.RawMessage{"value": object}
+	}
+	if in == nil { // of null
+		in = map[string]json.RawMessage{}
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {

@@ -15,6 +15,15 @@ import (
 // ofFiles are the system calls that fail in tests of this file.
 var ofFiles = []string{"openat", "write", "pread64", "pwrite64", "fsync", "fdatasync", "ftruncate", "flock", "unlinkat", "mkdirat", "newfstatat", "fstat"}
 
+// ends closes a history. Nothing below dir is open then.
+func ends(t *testing.T, h *History, dir string) {
+	t.Helper()
+	ok(t, h.Close())
+	if open := faults.Open(t, dir); open != nil {
+		t.Errorf("open are %q", open)
+	}
+}
+
 // abandoned makes a history in dir with two runs whose workers are gone, one of them
 // supervised, in the midst of two steps.
 func abandoned(t *testing.T, dir string, c *clock) *History {
@@ -87,10 +96,7 @@ func TestFailuresOfRecover(t *testing.T) {
 		if list := one[[]RunRow](t)(h.Recover(ctx, RecoverOptions{})); len(list) != 0 {
 			t.Errorf("recovered again: %d", len(list))
 		}
-		ok(t, h.Close())
-		if open := faults.Open(t, dir); open != nil {
-			t.Errorf("open are %q", open)
-		}
+		ends(t, h, dir)
 	})
 }
 
@@ -132,10 +138,7 @@ func TestFailuresOfAWorker(t *testing.T) {
 		case failed == nil && is.Status != Completed, is.Status == Running:
 			t.Errorf("%s, after %v", text(&is), failed)
 		}
-		ok(t, h.Close())
-		if open := faults.Open(t, dir); open != nil {
-			t.Errorf("open are %q, after %v", open, failed)
-		}
+		ends(t, h, dir)
 	})
 }
 

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,9 +255,7 @@ func (tx *Tx) replay(c *Change) error {
 	if is.row, err = inline(c.Entity, c.Row); err != nil {
 		return err
 	}
-	if c.first != 0 {
-		is.first = c.first
-	}
+	is.first = cmp.Or(c.first, is.first)
 	return tx.apply(key, old, was, row, is)
 }
 

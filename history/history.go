@@ -272,17 +272,19 @@ func (h *History) threadOnServer(create bool) (*engine.Thread, error) {
 	return t, nil
 }
 
+func (h *History) beatDir() string { return filepath.Join(h.dir, "run", ".beat") }
+
 func (h *History) makeBeatDir() error {
-	dir := filepath.Join(h.dir, "run")
+	dir := h.beatDir()
 	if h.of != nil {
 		if err := os.MkdirAll(h.dir, 0o700); err != nil {
 			return err
 		}
 	}
-	if err := lock.Mkdir(dir); err != nil {
+	if err := lock.Mkdir(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	return makeDir(filepath.Join(dir, ".beat"), h.dir)
+	return makeDir(dir, h.dir)
 }
 
 // View runs fn in one read transaction, which sees the history as it was at one

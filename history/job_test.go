@@ -307,3 +307,40 @@ func TestEnqueueJobs(t *testing.T) {
 		t.Errorf("the input is %s: %v", in, err)
 	}
 }
+
+// TestRequeuedJob: a job that is queued again by hand has all of its retries again, at once; a
+// run that is not a job is not one then.
+func TestRequeuedJob(t *testing.T) {
+	c := newClock()
+	h := inbox(t, WithClock(c.Now))
+	job := RunRow{ID: "job"}
+	ok(t, SetJob(&job, Job{Retries: 1, BackoffMS: 1000}))
+	one[RunRow](t)(h.Enqueue(ctx, job))
+	fails := func(status string) {
+		t.Helper()
+		r, _, err := h.Claim(ctx)
+		ok(t, err)
+		ok(t, r.End(ctx, End{Status: Failed}))
+		c.add(time.Minute)
+		if is := row(t, h, "job"); is.Status != status {
+			t.Fatalf("%s", text(&is))
+		}
+	}
+	for range 2 {
+		fails(Queued)
+		fails(Failed)
+		again := one[RunRow](t)(h.Requeue(ctx, "job"))
+		if j, is := JobOf(&again); !is || j.Failures != 0 || !j.Due.IsZero() || j.Retries != 1 {
+			t.Fatalf("%+v, %v", j, is)
+		}
+	}
+	r, _, err := h.Claim(ctx)
+	ok(t, err)
+	ok(t, r.End(ctx, End{Status: Completed}))
+	run := one[*Run](t)(h.StartRun(ctx, RunRow{ID: "run"}))
+	ok(t, run.End(ctx, End{Status: Failed}))
+	again := one[RunRow](t)(h.Requeue(ctx, "run"))
+	if _, is := JobOf(&again); is {
+		t.Errorf("it has become a job: %s", again.Metadata)
+	}
+}

@@ -99,7 +99,7 @@ func TestRecoverCancelled(t *testing.T) {
 	ended := orphan(t, h, RunRow{ID: "R"})
 	cancelled, cancel := context.WithCancel(ctx)
 	list, err := h.Recover(cancelled, RecoverOptions{Only: func(*RunRow) bool { cancel(); return true }})
-	if len(list) != 0 {
+	if len(list) != 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("recovered %v, %v", list, err)
 	}
 	select {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -187,10 +186,10 @@ func (h *History) recoverOne(ctx context.Context, row *RunRow, o *RecoverOptions
 		return false, nil
 	}
 	if err != nil {
-		return err == nil, err
+		return false, err
 	}
 	h.forget(row.ID)
-	return err == nil, nil
+	return true, nil
 }
 
 // recover stores what becomes of a run whose worker is gone: the end that it has kept, or
@@ -237,7 +236,7 @@ func (tx *Tx) recover(row *RunRow, o *RecoverOptions, silent time.Duration) erro
 // leftSteps notes the steps of a run whose attempt ends: a process that died has left their
 // locks. Most runs have none, and then the steps are not read.
 func (tx *Tx) leftSteps(run string) {
-	dir, err := os.Open(filepath.Dir(tx.h.beatPath(run)))
+	dir, err := os.Open(tx.h.beatDir())
 	if err != nil {
 		return
 	}

@@ -109,7 +109,7 @@ func leftHere(path string) bool {
 // endLocal ends what workers that were killed on this host have left: another host may have
 // taken their runs.
 func (h *History) endLocal(ctx context.Context) {
-	dir := filepath.Dir(h.beatPath(""))
+	dir := h.beatDir()
 	entries, _ := os.ReadDir(dir) // without it, nothing is left
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), treeEnd)
@@ -191,12 +191,12 @@ func (r *Run) release(over bool) {
 		}
 		r.h.forgetHere(r.id)
 	}
-	if r.lock != nil {
-		_ = r.lock.Close() // it was only held
-	}
-	if r.tree != nil {
+	if r.tree != nil { // first: who finds it held without a worker ends those who have it
 		_ = lock.Unlock(r.tree.File()) // also for what the command has left behind
 		_ = r.tree.Close()
+	}
+	if r.lock != nil {
+		_ = r.lock.Close() // it was only held
 	}
 	r.lock, r.tree = nil, nil
 }
