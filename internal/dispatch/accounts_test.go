@@ -142,8 +142,9 @@ func TestSafeDirectories(t *testing.T) {
 		must(t, os.Chmod(list, tt.mode))
 		must(t, os.Chown(list, tt.uid, 0))
 		err := Own(dir)
-		if (err == nil) != tt.safe || err == nil != (asOwner(exec.Command("true"), dir) == nil && trusted(dir)) {
-			t.Errorf("%s: %v", name, err)
+		cmd := exec.Command("true")
+		if (err == nil) != tt.safe || err == nil != (asOwner(cmd, dir) == nil && trusted(dir)) || (cmd.SysProcAttr == nil) != tt.safe {
+			t.Errorf("%s: %v, as another account: %v", name, err, cmd.SysProcAttr)
 		}
 		th, err := engine.Open(dir, OwnFile(dir))
 		must(t, err)
@@ -193,6 +194,7 @@ func TestForeignFile(t *testing.T) {
 	}{
 		{nil, ""}, {errNotReady, ""}, {fs.ErrPermission, ""}, {denied(mine), ""}, {denied(path), path},
 		{denied(filepath.Join(path, "below", "it")), path}, {denied(filepath.Join(dir, "gone")), ""}, {denied("gone"), ""}, {denied("/"), ""},
+		{&fs.PathError{Op: "open", Path: path, Err: syscall.EIO}, ""},
 	} {
 		got := ForeignFile(tt.err)
 		var foreign *OwnerError

@@ -22,10 +22,6 @@ import (
 // is logged, not returned.
 func (s *supervisor) attempt(ctx context.Context, c *claim) (*waiter, error) {
 	consumer := c.due.Consumer
-	if c.due.First == 0 && c.lost == nil { // unsubscribed or acked since the dispatch saw it
-		c.drop()
-		return nil, nil
-	}
 	if c.supervisorLock == nil {
 		var err error
 		if c.supervisorLock, err = lock.Open(ctx, s.supervisorLockPath(consumer), lock.Exclusive); err != nil {
@@ -263,9 +259,6 @@ func ofService(variable string) bool {
 // trace returns the trace context of the first unread event, for the environment. What that
 // has none of stays as it was for the dispatch.
 func (h *handler) trace() (parent, request string) {
-	if h.rec == nil || h.rec.First == 0 {
-		return "", ""
-	}
 	_ = h.t.View(context.Background(), func(tx *engine.Tx) error { // the handler will meet the error itself
 		e, ok, err := tx.Event(h.rec.First)
 		if !ok || err != nil {

@@ -71,10 +71,16 @@ func onServer(t *testing.T) *engine.Thread {
 	th, err := engine.Init(dir)
 	must(t, err)
 	must(t, th.Close())
-	th = engine.OpenStore("postgres://host/db?thread=t", store.Place{Dir: dir}, func(l store.Logic, _ time.Duration) store.Store {
+	return openAs(t, dir, "postgres://host/db?thread=t", func(s store.Store) store.Store { return s })
+}
+
+// openAs opens a directory as the thread at url, with what as makes of its store.
+func openAs(t *testing.T, dir, url string, as func(s store.Store) store.Store) *engine.Thread {
+	t.Helper()
+	th := engine.OpenStore(url, store.Place{Dir: dir}, func(l store.Logic, _ time.Duration) store.Store {
 		s, err := bolt.Open(dir, bolt.Options{Logic: l})
 		must(t, err)
-		return s
+		return as(s)
 	})
 	t.Cleanup(func() { th.Close() })
 	return th

@@ -327,7 +327,7 @@ func TestAdoptOrphans(t *testing.T) {
 
 // adopts starts a shell that leaves a process.
 func adopts() error {
-	adoptOrphans()
+	AdoptOrphans()
 	d := os.Getenv("D")
 	cmd := exec.Command("sh", "-c", `{ echo here > "$D/left"; read x < "$D/go"; } & read y < "$D/left"`)
 	if err := command.StartOwn(cmd); err != nil {

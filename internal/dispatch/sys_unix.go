@@ -5,7 +5,6 @@ package dispatch
 import (
 	"errors"
 	"io"
-	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +38,7 @@ func detach(cmd *exec.Cmd) {
 // the process has opened itself is closed on exec, and so are those it was given by
 // name.
 func closeInherited() {
-	for fd := range openDescriptors() {
+	for _, fd := range openDescriptors() {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			unix.Close(fd)
 		}
@@ -52,7 +51,7 @@ func closeInherited() {
 func sealed(start func() error) error {
 	sealing.Lock()
 	defer sealing.Unlock()
-	for fd := range openDescriptors() {
+	for _, fd := range openDescriptors() {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		if err == nil && flags&unix.FD_CLOEXEC == 0 {
 			unix.CloseOnExec(fd)
@@ -66,20 +65,14 @@ var sealing sync.Mutex
 
 // openDescriptors are those above the standard files; none where the system has
 // no directory of them.
-func openDescriptors() iter.Seq[int] {
-	return func(yield func(int) bool) {
-		dir, err := os.Open("/dev/fd")
-		if err != nil {
-			return
-		}
-		names, _ := dir.Readdirnames(-1)
-		dir.Close()
-		for _, name := range names {
-			if fd, err := strconv.Atoi(name); err == nil && fd > 2 && !yield(fd) {
-				return
-			}
+func openDescriptors() (list []int) {
+	entries, _ := os.ReadDir("/dev/fd")
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			list = append(list, fd)
 		}
 	}
+	return list
 }
 
 // readyFD is where a supervisor tells the dispatch that waits for it.

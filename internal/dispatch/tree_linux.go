@@ -84,11 +84,12 @@ func (r *dispatcher) lockTree(ctx context.Context, consumer string, q *command.L
 			limited, cancel := context.WithTimeout(ctx, command.EndPause)
 			l, err = lock.Open(limited, t.path, lock.Exclusive)
 			cancel()
-			if err != nil && !waits {
-				r.log.Warn("supervise: consumer=%s waits for a process of the handler before, which cannot be found", consumer)
-			}
-			if waits {
+			switch {
+			case err == nil:
+			case waits:
 				wait(ctx, time.Second)
+			default:
+				r.log.Warn("supervise: consumer=%s waits for a process of the handler before, which cannot be found", consumer)
 			}
 		}
 		if err == nil {
@@ -117,18 +118,13 @@ func findLeader(rec *record) *leader {
 	if pid == 0 {
 		return nil
 	}
-	p, err := os.FindProcess(pid)
-	if err != nil {
-		return nil
-	}
+	p, _ := os.FindProcess(pid) // on Unix it finds every number
 	stat, ok := command.ReadStat(pid)
-	if id, marked := command.RunOf(pid); !ok || stat.Began != began || marked && id != rec.RunID {
+	id, marked := command.RunOf(pid)
+	waitable := p.WithHandle(func(uintptr) {}) == nil // from Linux 5.3 on
+	if !ok || stat.Began != began || marked && id != rec.RunID || !waitable {
 		p.Release()
 		return nil
-	}
-	if p.WithHandle(func(uintptr) {}) != nil {
-		p.Release()
-		return nil // Linux before 5.3: nothing to wait with
 	}
 	l := &leader{p: p}
 	var now unix.Timespec

@@ -245,16 +245,17 @@ func addTask(ctx context.Context, author, dir string) (said string, err error) {
 	if limited.Err() != nil && err != nil {
 		err = fmt.Errorf("no answer within %v", notifierLimit)
 	}
-	return strings.TrimSpace(out.String()), err
+	return strings.TrimSpace(out.kept.String()), err
 }
 
-// limitedBuffer keeps the first saidBytes of what is written to it.
-type limitedBuffer struct{ bytes.Buffer }
+// limitedBuffer keeps the first saidBytes of what is written to it. It has no other method of
+// bytes.Buffer: io.Copy would call ReadFrom, which keeps everything.
+type limitedBuffer struct{ kept bytes.Buffer }
 
 const saidBytes = 1 << 10
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), max(saidBytes-b.Len(), 0))])
+	b.kept.Write(p[:min(len(p), saidBytes-b.kept.Len())])
 	return len(p), nil
 }
 

@@ -27,6 +27,7 @@ func TestTaskID(t *testing.T) {
 		{"/" + strings.Repeat("a", 39), "dispatch--" + strings.Repeat("a", 39)},
 		{"/" + strings.Repeat("a", 40), "dispatch--" + strings.Repeat("a", 31) + "-c4e2f4"},
 		{"/ä/😀", "dispatch------"},
+		{"/azAZ09", "dispatch--azAZ09"},
 	} {
 		want := tc.want
 		if len(tc.dir) == 41 {

@@ -129,8 +129,8 @@ func eventWith(ctx context.Context, t *engine.Thread, id int64) (event.Event, bo
 // countBetween counts the events in (after, before) that match.
 func countBetween(ctx context.Context, t *engine.Thread, where string, after, before int64) (n int64, err error) {
 	for e, err := range t.Events(ctx, engine.Query{After: after, Filter: where}) {
-		if errors.Is(err, filter.ErrRuntime) {
-			break // the consumer comes no further either
+		if errors.Is(err, filter.ErrRuntime) { // it stands alone, whatever matches before
+			return countToFailure(ctx, t, where, after, before)
 		}
 		if err != nil {
 			return 0, err
@@ -143,40 +143,63 @@ func countBetween(ctx context.Context, t *engine.Thread, where string, after, be
 	return n, nil
 }
 
+// countToFailure is countBetween for a filter that fails on an event, be it a later one. The
+// consumer comes no further than that event.
+func countToFailure(ctx context.Context, t *engine.Thread, where string, after, before int64) (n int64, err error) {
+	f, err := filter.Compile(where)
+	if err != nil {
+		return 0, err
+	}
+	m := f.Matcher()
+	for e, err := range t.Events(ctx, engine.Query{After: after}) {
+		if err != nil {
+			return 0, err
+		}
+		row := filter.RowOf(&e)
+		ok, failed := m.Match(&row)
+		if e.ID >= before || failed != nil {
+			break
+		}
+		if ok {
+			n++
+		}
+	}
+	return n, nil
+}
+
 // explainFilter reports whether the filter selects e, and if not, which of the
 // conditions that it joins with AND does not hold.
 func explainFilter(where string, e *event.Event) (Answer, bool) {
-	whole, err := filter.Compile(where)
-	if err != nil {
-		return Answer{PlaceBroken, fmt.Sprintf("The filter is invalid: %v.", err)}, false
-	}
-	row := filter.Row{ID: e.ID, CreatedAt: e.CreatedAt, Source: e.Source, Type: e.Type, Content: e.Content}
-	if e.Subtype != nil {
-		row.Subtype, row.HasSubtype = *e.Subtype, true
-	}
-	ok, err := whole.Matcher().Match(&row)
-	if err != nil {
+	row := filter.RowOf(e)
+	switch ok, err := selects(where, &row); {
+	case errors.Is(err, filter.ErrRuntime):
 		return Answer{PlaceBroken, fmt.Sprintf("The filter fails on this event: %v.", err)}, false
-	}
-	if ok {
+	case err != nil:
+		return Answer{PlaceBroken, fmt.Sprintf("The filter is invalid: %v.", err)}, false
+	case ok:
 		return Answer{}, true
 	}
+	whole, _ := filter.Compile(where) // it is valid
 	parts := whole.Explain().Parts
 	if len(parts) == 1 {
 		return Answer{PlaceUnmatched, fmt.Sprintf("The filter does not select it: %s does not hold; the event has %s.", parts[0].Text, describe(e))}, false
 	}
 	var failing []string
 	for _, p := range parts {
-		f, err := filter.Compile(p.Text)
-		if err != nil {
-			continue
-		}
-		if ok, err := f.Matcher().Match(&row); !ok && err == nil {
+		if ok, err := selects(p.Text, &row); !ok && err == nil {
 			failing = append(failing, p.Text)
 		}
 	}
 	return Answer{PlaceUnmatched, fmt.Sprintf("The filter does not select it: of its %d conditions, %s does not hold; the event has %s.",
 		len(parts), strings.Join(failing, " and "), describe(e))}, false
+}
+
+func selects(where string, row *filter.Row) (bool, error) {
+	f, err := filter.Compile(where)
+	if err != nil {
+		return false, err
+	}
+	return f.Matcher().Match(row)
 }
 
 func describe(e *event.Event) string {
