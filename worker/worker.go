@@ -107,10 +107,15 @@ func (p *Policy) engine() engine.ParallelPolicy {
 	return of
 }
 
+// stepper is an [engine.ParallelFeed].
+type stepper interface {
+	Step(ctx context.Context, q engine.Step) (engine.Given, error)
+}
+
 // loop gives events out and stores results, in one goroutine.
 type loop struct {
 	Policy
-	feed    *engine.ParallelFeed
+	feed    stepper
 	fn      func(context.Context, event.Event) error
 	ctx     context.Context // of fn
 	cancel  context.CancelCauseFunc

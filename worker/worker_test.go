@@ -160,9 +160,7 @@ func TestEnd(t *testing.T) {
 		})
 	}()
 	for range 2 {
-		if _, err := th.Push(ctx, event.Draft{Source: "s", Type: "job"}); err != nil {
-			t.Fatal(err)
-		}
+		push(t, th)
 		<-began
 	}
 	if err := Run(ctx, th, "c", Policy{Drain: true}, nil); !errors.Is(err, engine.ErrConsumerBusy) {
@@ -194,9 +192,7 @@ func TestRefused(t *testing.T) {
 	go func() {
 		ended <- Run(t.Context(), th, "c", Policy{}, func(_ context.Context, e event.Event) error { done <- e.ID; return nil })
 	}()
-	if _, err := th.Push(t.Context(), event.Draft{Source: "s", Type: "job"}); err != nil {
-		t.Fatal(err)
-	}
+	push(t, th)
 	<-done
 	if err := th.Pause(t.Context(), "c"); err != nil {
 		t.Fatal(err)
