@@ -121,8 +121,9 @@ var permitted = map[string]string{
 	"thread/internal/survive":       "", // tests only
 	"thread/internal/survive/guest": "golang.org/x/sys",
 
-	"thread/tools/branches": "",
-	"thread/tools/mutants":  "",
+	"thread/tools/cover":    "",
+	"thread/tools/branches": "thread/tools/cover",
+	"thread/tools/mutants":  "thread/tools/cover",
 	"thread/tools/sbom":     "",
 	"thread/tools/simulate": "thread/engine thread/internal/bugs thread/internal/fsck golang.org/x/sys",
 }

@@ -97,6 +97,9 @@ func (a *accounts) command(uid uint32, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(a.dir, "bin", "thread"), args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + a.dir, "SECRET=1", "THREAD_DISPATCH=spawn"}
+	if counters := os.Getenv("GOCOVERDIR"); counters != "" {
+		cmd.Env = append(cmd.Env, "GOCOVERDIR="+counters)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	return cmd
 }

@@ -17,8 +17,6 @@ package main
 
 import (
 	"bytes"
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,10 +25,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-)
 
-//go:embed counters.go.txt
-var counters []byte
+	"thread/tools/cover"
+)
 
 const (
 	place      = "tools/branches"
@@ -123,11 +120,11 @@ func once(rooms, tests []string, blocks []*block, stdout io.Writer) ([]*block, e
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	profile, err := runTests(dir, rooms, tests, stdout)
+	now, err := runTests(dir, rooms, tests, stdout)
 	if err != nil {
 		return nil, err
 	}
-	return read(profile, rooms, blocks)
+	return add(now, rooms, blocks)
 }
 
 type roomTable struct{ rooms, near, wide []string }
@@ -154,79 +151,37 @@ func readRooms() (r roomTable, err error) {
 	return r, nil
 }
 
-// runTests returns the path of a profile of everything that ran.
-func runTests(dir string, rooms, tests []string, stdout io.Writer) (string, error) {
-	root, err := os.Getwd()
+// runTests returns the blocks of everything that ran.
+func runTests(dir string, rooms, tests []string, stdout io.Writer) ([]*cover.Block, error) {
+	packages, err := cover.Packages(rooms)
 	if err != nil {
-		return "", err
+		return nil, usagef("%w - mend it first", err)
 	}
-	data, file, overlay := filepath.Join(dir, "data"), filepath.Join(dir, "counters.go"), filepath.Join(dir, "overlay.json")
-	list, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "event", "counters_branches.go"): file}})
+	flags, err := cover.Flags(dir, packages)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if err := errors.Join(os.Mkdir(data, 0o700), os.Chmod(dir, 0o755), os.Chmod(data, 0o777), os.Mkdir(filepath.Join(data, "live"), 0o700), os.Chmod(filepath.Join(data, "live"), 0o777), os.WriteFile(file, counters, 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
-		return "", err
+	data := filepath.Join(dir, "data")
+	if err := errors.Join(os.Chmod(dir, 0o755), cover.Data(data)); err != nil {
+		return nil, err
 	}
-	// The file is in package event, which every program has: packages that are measured
-	// must not have files of an overlay. Without the main packages a program writes nothing.
-	patterns := []string{"list", "./cmd/..."}
-	for _, room := range rooms {
-		patterns = append(patterns, pkg(room))
-	}
-	packages, err := goTool("", patterns...)
-	if err != nil {
-		return "", usagef("%w - mend it first", err)
-	}
-	flags := "-cover -covermode=atomic -coverpkg=" + strings.Join(strings.Fields(packages), ",") + " -overlay=" + overlay
 	// go test sets GOCOVERDIR to a directory that it removes.
 	cmd := exec.Command("go", append(append([]string{"test", "-p", "1", "-count", "1", "-exec", "env GOCOVERDIR=" + data}, tests...), "-args", "-test.gocoverdir="+data)...)
 	cmd.Env = append(os.Environ(), "GOFLAGS="+flags)
-	out, err := cmd.CombinedOutput()
+	out, testErr := cmd.CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "--- FAIL") || strings.HasPrefix(line, "FAIL\t") {
 			fmt.Fprint(stdout, "note: ", line) // make test decides about these
 		}
 	}
 	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
-		return "", usagef("the tests do not build: %s - mend the build first", firstLine(string(out)))
+		return nil, usagef("the tests do not build: %s - mend the build first", cover.FirstLine(string(out)))
 	}
-	profile := filepath.Join(dir, "profile")
-	if text, convertErr := goTool("", "tool", "covdata", "textfmt", "-i="+data, "-o="+profile); convertErr != nil {
-		return "", usagef("%w - nothing ran: %s", errors.Join(convertErr, err), firstLine(text))
-	}
-	return profile, nil
-}
-
-func goTool(flags string, args ...string) (string, error) {
-	cmd := exec.Command("go", args...)
-	if flags != "" {
-		cmd.Env = append(os.Environ(), "GOFLAGS="+flags)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	blocks, err := cover.Read(data)
 	if err != nil {
-		return stderr.String(), fmt.Errorf("go %s: %w: %s", args[0], err, firstLine(stderr.String()))
+		return nil, usagef("%w - nothing ran: %s", errors.Join(err, testErr), cover.FirstLine(string(out)))
 	}
-	return string(out), nil
-}
-
-func firstLine(text string) string {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			return line
-		}
-	}
-	return ""
-}
-
-// pkg returns the package of a directory or file.
-func pkg(room string) string {
-	if strings.HasSuffix(room, ".go") {
-		return "./" + filepath.Dir(room)
-	}
-	return room
+	return blocks, nil
 }
 
 // report prints the unreached blocks that are in neither list, and a table.
@@ -238,21 +193,21 @@ func report(blocks []*block, rooms []string, o options, stdout io.Writer) error 
 	unreached, unlisted := l.missing(blocks)
 	if !o.update {
 		for _, b := range unlisted {
-			fmt.Fprintf(stdout, "unreached %s:%d %s\n", b.path, b.line, b.key)
+			fmt.Fprintf(stdout, "unreached %s:%d %s\n", b.Path, b.Line, b.key)
 		}
 	}
 	for _, room := range rooms {
 		total, reached, wide := 0, 0, 0
 		for _, b := range blocks {
-			if !within(b.path, []string{room}) {
+			if !within(b.Path, []string{room}) {
 				continue
 			}
-			total += b.statements
+			total += b.Statements
 			if b.reached > 0 {
-				reached += b.statements
+				reached += b.Statements
 			}
 			if b.reached > 0 || b.wide {
-				wide += b.statements
+				wide += b.Statements
 			}
 		}
 		fmt.Fprintf(stdout, "%-28s %5d statements, %5d reached (%.1f %%)", room, total, reached, 100*float64(reached)/float64(max(total, 1)))

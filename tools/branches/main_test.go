@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"thread/tools/cover"
 )
 
 const source = `package a
@@ -56,6 +58,15 @@ example.org/m/b/b.go:10.11,12.3 1 0
 
 const key = "F: if x > 2 {\n"
 
+// parsed adds the blocks of a profile to those before it.
+func parsed(profile string, rooms []string, before []*block) ([]*block, error) {
+	now, err := cover.Parse(profile, "example.org/m")
+	if err != nil {
+		return nil, err
+	}
+	return add(now, rooms, before)
+}
+
 // TestReport: a block is reached when one of the programs reached it, in one of the runs. The
 // same line twice in a function is listed twice.
 func TestReport(t *testing.T) {
@@ -70,8 +81,8 @@ func TestReport(t *testing.T) {
 		{"# why\n" + strings.TrimSpace(key) + " // it is the same\n", key, "", 0},
 		{strings.Repeat("y: z // why\n", maxReasons+1), key + key, "more than 20", 0},
 	} {
-		module(t, map[string]string{place + "/reasons.txt": tt.reasons, place + "/unreached.txt": tt.known, "profile": profile})
-		blocks, err := read("profile", []string{"./a"}, nil)
+		module(t, map[string]string{place + "/reasons.txt": tt.reasons, place + "/unreached.txt": tt.known})
+		blocks, err := parsed(profile, []string{"./a"}, nil)
 		if err != nil || len(blocks) != 4 {
 			t.Fatalf("%d blocks, %v", len(blocks), err)
 		}
@@ -92,11 +103,11 @@ func TestReport(t *testing.T) {
 // TestUpdate: the list says which blocks are reached by luck and which by programs alone, and
 // it does not get longer.
 func TestUpdate(t *testing.T) {
-	module(t, map[string]string{"profile": profile, "more": strings.Replace(profile, "9.3 1 0", "9.3 1 5", 1)})
+	module(t, map[string]string{})
 	var blocks []*block
-	for _, name := range []string{"profile", "more", "profile"} {
+	for _, text := range []string{profile, strings.Replace(profile, "9.3 1 0", "9.3 1 5", 1), profile} {
 		var err error
-		if blocks, err = read(name, []string{"./a/..."}, blocks); err != nil {
+		if blocks, err = parsed(text, []string{"./a/..."}, blocks); err != nil {
 			t.Fatal(err)
 		}
 	}

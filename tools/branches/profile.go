@@ -10,66 +10,40 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"thread/tools/cover"
 )
 
-// block is a piece of code without a branch in it.
+// block is a piece of code without a branch in it, over several runs.
 type block struct {
-	place      string // path, lines and columns, as in the profile
-	path       string // relative to the root of the module
-	line       int    // from 1, where it begins
-	statements int
-	reached    int    // by how many runs
-	wide       bool   // by the tests of programs
-	key        string // function and line: what stays while lines and files move
+	*cover.Block
+	reached int    // by how many runs
+	wide    bool   // by the tests of programs
+	key     string // function and line: what stays while lines and files move
 }
 
-// read adds the blocks of the rooms in a profile, of one run, to the blocks of runs before it.
-func read(profile string, rooms []string, before []*block) ([]*block, error) {
-	module, err := goTool("", "list", "-m")
-	if err != nil {
-		return nil, usagef("%w", err)
-	}
-	text, err := os.ReadFile(profile)
-	if err != nil {
-		return nil, err
-	}
-	found, now := map[string]*block{}, map[string]bool{}
+// add adds the blocks of the rooms in one run to the blocks of runs before it.
+func add(now []*cover.Block, rooms []string, before []*block) ([]*block, error) {
+	found := map[string]*block{}
 	for _, b := range before {
-		found[b.place] = b
+		found[b.Place] = b
 	}
-	for line := range strings.Lines(string(text)) {
-		place, numbers, ok := strings.Cut(strings.TrimSpace(line), " ")
-		path, span, ok2 := strings.Cut(strings.TrimPrefix(place, strings.TrimSpace(module)+"/"), ":")
-		if !ok || !ok2 || !within(path, rooms) {
+	blocks := before
+	for _, n := range now {
+		if !within(n.Path, rooms) || n.Statements == 0 {
 			continue
 		}
-		b := found[place]
+		b := found[n.Place]
 		if b == nil {
-			b = &block{place: place, path: path}
-			found[place] = b
-		}
-		var count int
-		if _, err := fmt.Sscanf(span, "%d.", &b.line); err != nil {
-			return nil, fmt.Errorf("%s: %w", line, err)
-		}
-		if _, err := fmt.Sscanf(numbers, "%d %d", &b.statements, &count); err != nil {
-			return nil, fmt.Errorf("%s: %w", line, err)
-		}
-		now[place] = now[place] || count > 0
-	}
-	for place, reached := range now {
-		if reached {
-			found[place].reached++
-		}
-	}
-	var blocks []*block
-	for _, b := range found {
-		if b.statements > 0 {
+			b = &block{Block: n}
 			blocks = append(blocks, b)
+		}
+		if n.Reached {
+			b.reached++
 		}
 	}
 	slices.SortFunc(blocks, func(a, b *block) int {
-		return cmp.Or(strings.Compare(a.path, b.path), a.line-b.line)
+		return cmp.Or(strings.Compare(a.Path, b.Path), a.Line-b.Line)
 	})
 	return blocks, name(blocks)
 }
@@ -88,25 +62,25 @@ func name(blocks []*block) error {
 	var file *ast.File
 	set := token.NewFileSet()
 	for _, b := range blocks {
-		if b.path != path {
-			text, err := os.ReadFile(b.path)
+		if b.Path != path {
+			text, err := os.ReadFile(b.Path)
 			if err != nil {
 				return err
 			}
-			if file, err = parser.ParseFile(set, b.path, text, parser.SkipObjectResolution); err != nil {
+			if file, err = parser.ParseFile(set, b.Path, text, parser.SkipObjectResolution); err != nil {
 				return err
 			}
-			path, lines = b.path, strings.Split(string(text), "\n")
+			path, lines = b.Path, strings.Split(string(text), "\n")
 		}
 		function := ""
 		for _, d := range file.Decls {
-			if set.Position(d.Pos()).Line <= b.line && b.line <= set.Position(d.End()).Line {
+			if set.Position(d.Pos()).Line <= b.Line && b.Line <= set.Position(d.End()).Line {
 				if f, ok := d.(*ast.FuncDecl); ok {
 					function = f.Name.Name
 				}
 			}
 		}
-		text, _, _ := strings.Cut(lines[b.line-1], " // ") // as in the lists
+		text, _, _ := strings.Cut(lines[b.Line-1], " // ") // as in the lists
 		b.key = fmt.Sprintf("%s: %s", function, strings.TrimSpace(text))
 	}
 	return nil

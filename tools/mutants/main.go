@@ -1,11 +1,12 @@
 // Command mutants tests the tests: it changes one place of a package at a time, and
 // prints the changes that no test notices. It runs at the root of the module:
 //
-//	mutants [-count N] [-seed N] [-most N] [-jobs N] PACKAGE...
+//	mutants [-count N] [-seed N] [-most N] [-jobs N] [-match REGEXP] PACKAGE...
 //
 // PACKAGE is a directory such as ./lock, one of its files, or "all" for the rooms in
 // rooms.txt, which also lists the tests for each package. The same seed picks the same
-// mutants of the same sources. equivalent.txt lists mutants that change nothing.
+// mutants of the same sources; with -match only those are picked whose line, as it is
+// printed without its number, matches. equivalent.txt lists mutants that change nothing.
 //
 // The exit code is 0 when at most -most mutants survive, 1 when more do, and 2 for
 // arguments or sources that cannot be tested.
@@ -22,10 +23,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"time"
+
+	"thread/tools/cover"
 )
 
 //go:embed rooms.txt
@@ -62,6 +65,7 @@ type options struct {
 	count, most, jobs int
 	seed              uint64
 	list              bool
+	match             *regexp.Regexp
 	packages          []string
 }
 
@@ -72,9 +76,13 @@ func parse(args []string) (o options, err error) {
 	flags.Uint64Var(&o.seed, "seed", 0, "which mutants; 0: a random seed")
 	flags.IntVar(&o.most, "most", -1, "how many may survive; by default 5 % of them")
 	flags.IntVar(&o.jobs, "jobs", 1, "how many at once")
+	match := flags.String("match", "", "only mutants that match")
 	flags.BoolVar(&o.list, "list", false, "print the mutants and try none")
 	if err := flags.Parse(args); err != nil {
-		return o, usagef("%w - usage: mutants [-count N] [-seed N] [-most N] [-jobs N] [-list] PACKAGE...", err)
+		return o, usagef("%w - usage: mutants [-count N] [-seed N] [-most N] [-jobs N] [-match REGEXP] [-list] PACKAGE...", err)
+	}
+	if o.match, err = regexp.Compile(*match); err != nil {
+		return o, usagef("-match: %w - give a regular expression", err)
 	}
 	if o.packages = flags.Args(); len(o.packages) == 0 {
 		return o, usagef("no package - name one, such as ./lock, or all")
@@ -91,9 +99,9 @@ func parse(args []string) (o options, err error) {
 // room is a package, or one of its files, and the tests that feel it.
 type room struct {
 	name    string
-	tests   []tests
+	lines   []*tests
+	tests   []*test
 	mutants []*mutant
-	limit   time.Duration
 }
 
 func mutate(args []string, stdout io.Writer) error {
@@ -122,12 +130,8 @@ func mutate(args []string, stdout io.Writer) error {
 	}
 	defer os.RemoveAll(scratch)
 	b := &bench{root, scratch}
-	for _, r := range list {
-		took, err := b.baseline(r.tests)
-		if err != nil {
-			return err
-		}
-		r.limit = (4*took + 10*time.Second).Round(time.Second)
+	if err := b.measureAll(list); err != nil {
+		return err
 	}
 	fmt.Fprintf(stdout, "seed %d: %d of %d mutants of %s\n", o.seed, min(o.count, of), of, strings.Join(o.packages, " "))
 	return try(b, picked, o, stdout)
@@ -143,7 +147,9 @@ type candidate struct {
 func pick(list []*room, o options) (picked []candidate, count int) {
 	for _, r := range list {
 		for _, m := range r.mutants {
-			picked = append(picked, candidate{m, r})
+			if o.match.MatchString(m.key()) {
+				picked = append(picked, candidate{m, r})
+			}
 		}
 	}
 	random := rand.New(rand.NewPCG(o.seed, 0))
@@ -185,7 +191,7 @@ func try(b *bench, picked []candidate, o options, stdout io.Writer) error {
 					return
 				}
 				c := picked[n]
-				v, err := b.try(c.mutant, c.room.tests, n, c.room.limit)
+				v, err := b.try(c.mutant, c.room.tests, n)
 				mu.Lock()
 				switch {
 				case err != nil:
@@ -217,14 +223,14 @@ func try(b *bench, picked []candidate, o options, stdout io.Writer) error {
 
 // find returns the rooms that are named, with their mutants.
 func find(root string, names []string) ([]*room, error) {
-	table := map[string][]tests{}
+	table := map[string][]*tests{}
 	var order []string
 	for line := range strings.Lines(rooms) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] != "#" {
 			if table[fields[0]] == nil {
 				order = append(order, fields[0])
 			}
-			table[fields[0]] = append(table[fields[0]], fields[1:])
+			table[fields[0]] = append(table[fields[0]], parseTests(fields[1:]))
 		}
 	}
 	if slices.Equal(names, []string{"all"}) {
@@ -236,25 +242,17 @@ func find(root string, names []string) ([]*room, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r.tests = table[r.name]; r.tests == nil {
-			r.tests = []tests{{pkg(r.name)}}
+		if r.lines = table[r.name]; r.lines == nil {
+			r.lines = []*tests{{pkg: cover.Package(r.name)}}
 		}
 		list = append(list, r)
 	}
 	return list, nil
 }
 
-// pkg returns the package of a directory or file.
-func pkg(name string) string {
-	if strings.HasSuffix(name, ".go") {
-		return "./" + filepath.Dir(name)
-	}
-	return name
-}
-
 func findRoom(root, name string) (*room, error) {
 	name = "./" + filepath.ToSlash(filepath.Clean(name))
-	cmd := exec.Command("go", "list", "-f", `{{range .GoFiles}}{{println .}}{{end}}`, pkg(name))
+	cmd := exec.Command("go", "list", "-f", `{{range .GoFiles}}{{println .}}{{end}}`, cover.Package(name))
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -264,8 +262,8 @@ func findRoom(root, name string) (*room, error) {
 	}
 	var paths []string
 	for _, file := range strings.Fields(string(out)) {
-		path := filepath.Join(pkg(name), file)
-		if name == pkg(name) || path == filepath.Clean(name) {
+		path := filepath.Join(cover.Package(name), file)
+		if name == cover.Package(name) || path == filepath.Clean(name) {
 			paths = append(paths, path)
 		}
 	}

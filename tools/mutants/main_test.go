@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const example = `package p
@@ -118,7 +120,7 @@ func TestBadInput(t *testing.T) {
 		"failing/f_test.go": "package failing\n\nimport \"testing\"\n\nfunc TestF(t *testing.T) { t.Fatal(\"always\") }\n",
 	})
 	for _, args := range [][]string{
-		{}, {"./none"}, {"./empty"}, {"./broken"}, {"./unparsed"}, {"./failing"}, {"-count", "x", "./failing"}, {"-count", "-1", "./failing"}, {"-jobs", "0", "./failing"}, {"./failing/none.go"}, {"../elsewhere"}, {"fmt"},
+		{}, {"./none"}, {"./empty"}, {"./broken"}, {"./unparsed"}, {"./failing"}, {"-count", "x", "./failing"}, {"-count", "-1", "./failing"}, {"-jobs", "0", "./failing"}, {"-match", "(", "./failing"}, {"./failing/none.go"}, {"../elsewhere"}, {"fmt"},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(args, &stdout, &stderr)
@@ -149,6 +151,49 @@ func TestEquivalent(t *testing.T) {
 		}
 		if reason == "" {
 			t.Errorf("equivalent.txt has no reason for %s", key)
+		}
+	}
+}
+
+// TestExpressionOfACase: an expression of a case is told from what follows it.
+func TestExpressionOfACase(t *testing.T) {
+	found, err := inFile("p/f.go", []byte("package p\n\nfunc f(a int) int {\n\tswitch {\n\tcase a < 1:\n\t\treturn a + 1\n\t}\n\treturn a - 1\n}\n"))
+	if err != nil || len(found) < 4 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	for _, m := range found {
+		if m.ofCase != (m.line == 5) {
+			t.Errorf("%v: of a case: %v", m, m.ofCase)
+		}
+	}
+}
+
+// TestPlan: a mutant is tried by the tests that reach its line, quick ones first; one whose
+// line is in no block that ran, or that is an expression of a case, by those that reach its
+// function.
+func TestPlan(t *testing.T) {
+	near, far := &tests{pkg: "./a"}, &tests{pkg: "./b", short: true}
+	reach := func(name string, line *tests, took time.Duration, from, to int) *test {
+		return &test{name: name, line: line, took: took, reached: map[string][][2]int{"a/a.go": {{from, to}}}}
+	}
+	list := []*test{
+		reach("TestSlow", near, time.Minute, 1, 9), reach("TestQuick", near, time.Second, 5, 5),
+		reach("TestFar", far, 2*time.Second, 5, 6), reach("TestOther", far, 0, 7, 9),
+	}
+	ofFunction := "./b ^(TestOther)$ 10s, ./a ^(TestSlow)$ 4m10s"
+	for _, tt := range []struct {
+		line   int
+		ofCase bool
+		want   string
+	}{
+		{5, false, "./a ^(TestQuick)$ 14s, ./b ^(TestFar)$ 18s, ./a ^(TestSlow)$ 4m10s"}, {10, false, ofFunction}, {5, true, ofFunction},
+	} {
+		var got []string
+		for _, run := range plan(&mutant{path: "a/a.go", line: tt.line, first: 8, last: 12, ofCase: tt.ofCase}, list) {
+			got = append(got, fmt.Sprint(run.pkg, " ", run.pattern, " ", run.limit))
+		}
+		if text := strings.Join(got, ", "); text != tt.want {
+			t.Errorf("line %d: %s, want %s", tt.line, text, tt.want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,9 @@ type mutant struct {
 	path     string // relative to the root of the module
 	function string // the enclosing function, or ""
 	line     int    // from 1
+	first    int    // the lines of the function, or of any file
+	last     int
+	ofCase   bool // an expression of a case, which no block has
 	operator string
 	from, to int // the bytes that text replaces
 	text     string
@@ -223,11 +227,14 @@ func (f *finder) text(from, to token.Pos) string {
 }
 
 func (f *finder) add(operator string, from, to token.Pos, text string) {
-	m := &mutant{path: f.path, operator: operator, text: text, line: f.set.Position(from).Line}
+	m := &mutant{path: f.path, operator: operator, text: text, line: f.set.Position(from).Line, first: 1, last: math.MaxInt}
 	m.from, m.to = f.set.Position(from).Offset, f.set.Position(to).Offset
 	for _, n := range f.above {
 		if d, ok := n.(*ast.FuncDecl); ok {
-			m.function = d.Name.Name
+			m.function, m.first, m.last = d.Name.Name, f.set.Position(d.Pos()).Line, f.set.Position(d.End()).Line
+		}
+		if c, ok := n.(*ast.CaseClause); ok {
+			m.ofCase = from < c.Colon
 		}
 	}
 	changed := string(m.apply(f.source))

@@ -29,35 +29,48 @@ type bench struct {
 	scratch string
 }
 
-// tests is one line of the table of rooms, behind the package: the arguments of go test.
-type tests []string
-
-// baseline runs the tests without a mutant and returns how long they took.
-func (b *bench) baseline(list []tests) (time.Duration, error) {
-	begun := time.Now()
-	for _, t := range list {
-		out, err := b.goTest(t, "baseline", "", 20*time.Minute)
-		if err == nil {
-			continue
-		}
-		if failedBuild(out) {
-			return 0, usagef("%s does not build: %s - mend the build first", t[0], firstProblem(out))
-		}
-		return 0, usagef("the tests of %s fail without a mutant: %s - mend them first", t[0], firstProblem(out))
-	}
-	return time.Since(begun), nil
+// tests is one line of the table of rooms: a package, and which of its tests notice a
+// mutant.
+type tests struct {
+	pkg     string
+	short   bool
+	pattern string        // of -run; "": all
+	limit   time.Duration // of a run
 }
 
-// try returns what the tests make of the mutant. Tests that are not done within limit
-// have noticed it.
-func (b *bench) try(m *mutant, list []tests, n int, limit time.Duration) (verdict, error) {
+func parseTests(fields []string) *tests {
+	t := &tests{pkg: fields[0]}
+	for i := 1; i < len(fields); i++ {
+		switch {
+		case fields[i] == "-short":
+			t.short = true
+		case fields[i] == "-run" && i+1 < len(fields):
+			i++
+			t.pattern = fields[i]
+		default:
+			panic("rooms.txt: " + strings.Join(fields, " "))
+		}
+	}
+	return t
+}
+
+func (t *tests) binaryFlags() []string {
+	if t.short {
+		return []string{"-test.short"}
+	}
+	return nil
+}
+
+// try returns what the tests that reach the mutant make of it. Tests that are not done
+// within their limit have noticed it.
+func (b *bench) try(m *mutant, list []*test, n int) (verdict, error) {
 	name := strconv.Itoa(n)
 	overlay, err := b.plant(m, name)
 	if err != nil {
 		return 0, err
 	}
-	for _, t := range list {
-		out, err := b.goTest(t, name, overlay, limit)
+	for _, t := range plan(m, list) {
+		out, err := b.goTest(t, name, overlay)
 		if failedBuild(out) {
 			return unbuilt, nil
 		}
@@ -87,23 +100,24 @@ func (b *bench) plant(m *mutant, name string) (overlay string, err error) {
 // goTest runs go test. The overlay is in GOFLAGS: programs that the tests build have
 // the mutant as well. The tests keep their temporary files in a directory that is
 // removed, and processes that they leave behind are ended.
-func (b *bench) goTest(t tests, name, overlay string, limit time.Duration) ([]byte, error) {
+func (b *bench) goTest(t tests, name, overlay string) ([]byte, error) {
 	temp := filepath.Join(b.scratch, name)
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(temp)
 	defer endProcesses("TMPDIR=" + temp)
-	args := []string{"test", "-count", "1", "-failfast", "-vet", "off", "-timeout", limit.String()}
-	cmd := exec.Command("go", append(args, t...)...)
+	args := []string{"test", "-count", "1", "-failfast", "-vet", "off", "-timeout", t.limit.String(), "-run", t.pattern}
+	if t.short {
+		args = append(args, "-short")
+	}
+	cmd := exec.Command("go", append(args, t.pkg)...)
 	cmd.Dir = b.root
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	if os.Getenv("GOTMPDIR") == "" {
 		cmd.Env = append(cmd.Env, "GOTMPDIR="+b.scratch)
 	}
-	if overlay != "" {
-		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
-	}
+	cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	cmd.WaitDelay = 5 * time.Second // for output that a process left behind holds open
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrWaitDelay) {
