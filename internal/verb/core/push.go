@@ -72,14 +72,16 @@ func (c *pushCmd) Run(ctx context.Context, a *cli.App) error {
 	if c.Strict {
 		replaced = nil
 	}
-	drafts := BatchDrafts(a.Stdin, maxLineBytes, replaced)
-	if c.Lines {
+	var drafts iter.Seq2[event.Draft, error]
+	switch {
+	case c.Lines:
 		if drafts, err = c.lines(a.Stdin, replaced); err != nil {
 			return err
 		}
 		c.Batch = true // except for the form of what is read
-	}
-	if !c.Batch {
+	case c.Batch:
+		drafts = BatchDrafts(a.Stdin, maxLineBytes, replaced)
+	default:
 		if draft, err = c.draft(a.Stdin, replaced); err != nil {
 			return err
 		}
