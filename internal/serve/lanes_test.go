@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -196,6 +197,9 @@ func TestAll(t *testing.T) {
 			}
 		}
 		return false
+	})
+	b.until("all have read their event", func() bool {
+		return !slices.ContainsFunc(b.t.Backlogs(t.Context(), []string{"c1", "c2", "c3"}), func(l engine.Backlog) bool { return l.Count != 0 })
 	})
 	if a := b.ask(Request{Op: "abort", All: AllCompacting}); a.Error != "" || a.Count != 1 {
 		t.Errorf("abort what compacts: %+v", a)

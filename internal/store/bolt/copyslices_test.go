@@ -104,6 +104,7 @@ func TestCopyYieldsToWriter(t *testing.T) {
 	if looks > 30 {
 		t.Errorf("it went on for %d pages, and a writer waited", looks)
 	}
+	untilGateClosed(t, s)
 	if _, err := s.Compact(ctx); err != nil || leftovers(t, dir) != nil {
 		t.Errorf("%v, left are %q", err, leftovers(t, dir))
 	}
