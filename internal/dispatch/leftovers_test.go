@@ -61,7 +61,7 @@ func TestTreeOfNobody(t *testing.T) {
 	if got := <-waits; got.tree != nil || got.err == nil {
 		t.Errorf("called off: %+v", got)
 	}
-	limited, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	limited, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if got := <-take(limited); got.tree != nil || got.err == nil {
 		t.Errorf("its time is up: %+v", got)
