@@ -258,7 +258,9 @@ func (f *follower) run(ctx context.Context) error {
 
 // advance sends the events after the stream's place.
 func (f *follower) advance(ctx context.Context) error {
-	f.hold()
+	if !f.hold(ctx) {
+		return nil
+	}
 	head, err := head(ctx, f.read)
 	if err == nil && head > f.after {
 		for e, eerr := range f.read.Events(ctx, engine.Query{After: f.after, Filter: f.where}) {
@@ -272,7 +274,9 @@ func (f *follower) advance(ctx context.Context) error {
 				if err = f.flush(); err != nil {
 					return err
 				}
-				f.hold()
+				if !f.hold(ctx) {
+					return nil
+				}
 			}
 		}
 		// The read went at least up to head: what did not match need not be asked again.
@@ -292,10 +296,16 @@ func (f *follower) advance(ctx context.Context) error {
 	return f.flush()
 }
 
-// hold takes a place among the streams that read. A directory needs none.
-func (f *follower) hold() {
-	if f.t.reads != nil {
-		f.t.reads <- struct{}{}
+// hold takes a place among the streams that read, unless ctx ends. A directory needs none.
+func (f *follower) hold(ctx context.Context) bool {
+	if f.t.reads == nil {
+		return true
+	}
+	select {
+	case f.t.reads <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -4,6 +4,7 @@ package serve
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -346,4 +347,29 @@ func TestStreamsOfOne(t *testing.T) {
 	}
 	idle[0].Body.Close()
 	b.until("admitted", func() bool { return ask("token-many").StatusCode == 200 })
+}
+
+// TestStreamWaitsForAPlace: a stream that waits to read leaves with its client, and one whose
+// place comes reads.
+func TestStreamWaitsForAPlace(t *testing.T) {
+	f := &follower{t: &thread{reads: make(chan struct{}, 1)}}
+	other := &follower{t: f.t}
+	if !other.hold(t.Context()) {
+		t.Fatal("no place where none is taken")
+	}
+	gone, leave := context.WithCancel(t.Context())
+	held := make(chan bool)
+	go func() { held <- f.hold(gone) }()
+	leave()
+	if <-held {
+		t.Error("a second place of one")
+	}
+	go func() { held <- f.hold(t.Context()) }()
+	other.release()
+	if !<-held {
+		t.Error("no place after one was given back")
+	}
+	if directory := (&follower{t: &thread{}}); !directory.hold(gone) {
+		t.Error("a stream of a directory waits for a place")
+	}
 }

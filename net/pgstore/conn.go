@@ -85,9 +85,13 @@ func (p *pool) take(ctx context.Context) (c *pgconn.PgConn, used bool, err error
 		c, p.idle = p.idle[n-1], p.idle[:n-1]
 	}
 	p.mu.Unlock()
-	if c != nil {
-		settle(c)
-		return c, true, nil
+	if idle := c; idle != nil {
+		if err = settle(ctx, idle); err != nil {
+			p.users.Add(1)
+			go func() { _ = settle(context.Background(), idle); p.put(idle) }() // within commitTimeout
+			return nil, false, err
+		}
+		return idle, true, nil
 	}
 	if c, err = p.connect(ctx); err != nil {
 		<-p.open
@@ -142,7 +146,7 @@ func (p *pool) close() {
 	p.closed, p.idle = true, nil
 	p.mu.Unlock()
 	for _, c := range idle {
-		settle(c)
+		_ = settle(context.Background(), c)
 		hangUp(c)
 	}
 	p.users.Wait()
@@ -189,11 +193,18 @@ func (t *tail) read() {
 	close(t.done)
 }
 
-// settle waits for the tail of a connection that was put back.
-func settle(c *pgconn.PgConn) {
-	if t := tailOf(c); t != nil {
-		<-t.done
+// settle waits for the tail of a connection that was put back, until ctx ends.
+func settle(ctx context.Context, c *pgconn.PgConn) error {
+	t := tailOf(c)
+	if t == nil {
+		return nil
+	}
+	select {
+	case <-t.done:
 		delete(c.CustomData(), tailKey)
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -2,11 +2,16 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"net"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // silent is a connection on which nothing is answered any more once it is stopped.
@@ -99,5 +104,38 @@ func TestSilentMidway(t *testing.T) {
 	}
 	if _, err := s.Push(ctx, drafts); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A call whose context ends does not wait for what an idle connection is still to read. That
+// connection is used again once it has read it.
+func TestTailOfAnother(t *testing.T) {
+	s := opened(t, newThread(t, newSchema(t)), plain{})
+	raw(t, s, sql("SELECT 1")) // its tail is read
+	idle := func() []*pgconn.PgConn {
+		s.pool.mu.Lock()
+		defer s.pool.mu.Unlock()
+		return slices.Clone(s.pool.idle)
+	}
+	for ; len(idle()) == 0; runtime.Gosched() {
+	}
+	c, done := idle()[0], make(chan struct{})
+	c.CustomData()[tailKey] = &tail{done: done}
+	errMine := errors.New("mine")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	taken := make(chan error, 1)
+	go func() {
+		_, _, err := s.pool.take(ctx)
+		taken <- err
+	}()
+	for ; len(idle()) > 0; runtime.Gosched() {
+	}
+	cancel(errMine)
+	if err := <-taken; !errors.Is(err, errMine) {
+		t.Error(err)
+	}
+	raw(t, s, sql("SELECT 1")) // on another one
+	close(done)
+	for ; !slices.Contains(idle(), c); runtime.Gosched() {
 	}
 }
