@@ -142,6 +142,9 @@ func TestEquivalent(t *testing.T) {
 	present := map[string]bool{}
 	for _, r := range list {
 		for _, m := range r.mutants {
+			if present[m.key()] {
+				t.Errorf("two are called %s", m.key())
+			}
 			present[m.key()] = true
 		}
 	}

@@ -24,7 +24,7 @@ type mutant struct {
 	operator string
 	from, to int // the bytes that text replaces
 	text     string
-	result   string // the changed line, without the spaces around it
+	result   string // the changed line, without the spaces around it; from the second equal one of a function on, with its number
 }
 
 // key identifies the mutant while lines move.
@@ -103,6 +103,13 @@ func inFile(path string, source []byte) ([]*mutant, error) {
 		return true
 	})
 	slices.SortStableFunc(f.found, func(a, b *mutant) int { return a.from - b.from })
+	times := map[string]int{}
+	for _, m := range f.found {
+		same := m.key()
+		if times[same]++; times[same] > 1 {
+			m.result += fmt.Sprintf(" (%d)", times[same])
+		}
+	}
 	return f.found, nil
 }
 
