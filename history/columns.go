@@ -370,12 +370,12 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 // were, in the order of their names. A nil object and null are an empty one; what is not
 // an object is kept under "value".
 func SetMember(object json.RawMessage, name string, value any) (json.RawMessage, error) {
-	in := map[string]json.RawMessage{}
-	if len(object) > 0 && json.Unmarshal(object, &in) != nil {
-		in = map[string]json.RawMessage{"value": object}
-	}
-	if in == nil { // of null
+	in, err := members(object)
+	switch {
+	case len(object) == 0, in == nil: // null has no map
 		in = map[string]json.RawMessage{}
+	case err != nil:
+		in = map[string]json.RawMessage{"value": object}
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {

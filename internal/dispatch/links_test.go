@@ -230,7 +230,7 @@ func TestLink(t *testing.T) {
 	must(t, err)
 	must(t, theirs.Close())
 	if err := l.sendByte(msgStop); !errors.Is(err, syscall.EPIPE) {
-		t.Errorf("nobody reads: %v", err)
+		t.Errorf("no process reads: %v", err)
 	}
 	l.close()
 	if list := stayOpen(t, before); list != nil {

@@ -233,10 +233,11 @@ func TestRestoreBesideInit(t *testing.T) {
 	f := faults.Fault{Before: func(c faults.Call, _ int) {
 		if c.Name == "openat" && strings.HasSuffix(c.Path, ".init") && !exists(filepath.Join(dir, bolt.DatabaseName)) {
 			s, err := bolt.Init(dir, bolt.Options{LockTimeout: bolt.DefaultLockTimeout})
-			if err == nil {
-				err = s.Close()
-			}
 			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -42,13 +42,15 @@ func (l *logic) DropAfter(tx store.Tx, head int64, most int) (more bool, err err
 func (l *logic) Write(tx store.Tx, batch bool, fn func(s store.Session) error) (w store.Written, err error) {
 	s := &session{l, tx}
 	if !batch {
-		err = s.release()
+		if err := s.release(); err != nil {
+			return w, err
+		}
 	}
-	if err == nil {
-		err = fn(s)
+	if err := fn(s); err != nil {
+		return w, err
 	}
 	w.Subscribed = l.Subscribed(tx)
-	return w, err
+	return w, nil
 }
 
 func (s *session) release() error {
