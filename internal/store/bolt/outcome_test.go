@@ -46,8 +46,9 @@ func TestOutcomeAfterTheWait(t *testing.T) {
 		}, want: store.ErrUnknownOutcome, readers: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait
 			o := startMeeting(t)
-			o.push([]engine.Option{engine.WithLockWait(300 * time.Millisecond)}, draft("waits"))
+			o.push([]engine.Option{engine.WithLockWait(2 * time.Second)}, draft("waits")) // taken before that
 			o.takeAs(tt.stored, tt.state)
 			if tt.damage != nil {
 				tt.damage(t, o)
