@@ -50,11 +50,14 @@ func startPooler(t *testing.T, a *Address, sessions int) string {
 	}
 	cmd := exec.Command(program, file)
 	if os.Getuid() == 0 { // it refuses to run as root
-		const nobody = 65534
-		if err := os.Chown(dir, nobody, nobody); err != nil {
+		account := uint32(65534) // it has no rights
+		if info, err := os.Stat(c.Host); err == nil && info.Sys().(*syscall.Stat_t).Uid != 0 {
+			account = info.Sys().(*syscall.Stat_t).Uid // the directory of a socket may be for its owner alone
+		}
+		if err := os.Chown(dir, int(account), int(account)); err != nil {
 			t.Fatal(err)
 		}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: account, Gid: account}}
 	}
 	out, err := cmd.StderrPipe()
 	if err != nil {
