@@ -50,9 +50,10 @@ func startPooler(t *testing.T, a *Address, sessions int) string {
 	}
 	cmd := exec.Command(program, file)
 	if os.Getuid() == 0 { // it refuses to run as root
-		account := uint32(65534) // it has no rights
-		if info, err := os.Stat(c.Host); err == nil && info.Sys().(*syscall.Stat_t).Uid != 0 {
-			account = info.Sys().(*syscall.Stat_t).Uid // the directory of a socket may be for its owner alone
+		account := uint32(65534)  // it has no rights
+		var socket syscall.Stat_t // its directory may be for its owner alone
+		if syscall.Stat(c.Host, &socket) == nil && socket.Uid != 0 {
+			account = socket.Uid
 		}
 		if err := os.Chown(dir, int(account), int(account)); err != nil {
 			t.Fatal(err)
